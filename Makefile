@@ -1,0 +1,61 @@
+# Needs Python 3.11 or newer, make and git; everything else goes into .venv.
+#   make run     serve the example app on http://127.0.0.1:8000
+#   make test    run all tests           make test ARGS="-k budget"
+#   make check   the rules, then the tests
+
+PYTHON ?= python3
+VENV   ?= .venv
+HOST   ?= 127.0.0.1
+PORT   ?= 8000
+ROUNDS ?= 20
+ARGS   ?=
+
+BIN   := $(VENV)/bin
+READY := $(VENV)/.installed
+TYPED  = $(wildcard lazycron example_app migrations tests benchmarks .ci/*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format check bench races wheel clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+# Set up once, and again when the dependencies change.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lazycron needs Python 3.11 or newer; say make PYTHON=python3.12 if you have it elsewhere")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+run: $(READY)
+	$(BIN)/uvicorn example_app.app:app --host $(HOST) --port $(PORT)
+
+test: $(READY)
+	$(BIN)/pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+check: lint test
+
+bench: $(READY)
+	$(BIN)/python benchmarks/overhead.py $(ARGS)
+
+races: $(READY)
+	LAZYCRON_RACE_ROUNDS=$(ROUNDS) $(BIN)/pytest -m races $(ARGS)
+
+# The wheel is built from the sdist, so both are known to be whole.
+wheel: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
