@@ -1,16 +1,17 @@
 """What an installed lazycron can do with nothing but its own dependencies."""
 
-import importlib.util
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 
-import lazycron.asgi
-import lazycron.wsgi
 from lazycron import LazyCron
 from lazycron.testing import ManualClock
 
 for framework in ("starlette", "flask", "django"):
-    assert importlib.util.find_spec(framework) is None, f"{framework}: not an empty environment"
+    assert find_spec(framework) is None, f"{framework}: not an empty environment"
+for edge in ("asgi", "wsgi"):
+    import_module(f"lazycron.{edge}")
 assert files("lazycron").joinpath("py.typed").is_file()
 
 clock = ManualClock(datetime(2026, 11, 30, 3, 0, tzinfo=UTC))
