@@ -33,11 +33,12 @@ run: $(READY)
 test: $(READY)
 	$(BIN)/pytest $(ARGS)
 
+# No cache for lint-imports: its cache does not see that a module has come into being.
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(TYPED)
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo --no-cache
 
 format: $(READY)
 	$(BIN)/ruff check --fix-only --quiet .
