@@ -1,0 +1,165 @@
+"""The cron URL as plain values: who is let in, how long to wait, what to answer."""
+
+import hmac
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from lazycron.app import LazyCron
+from lazycron.errors import ConfigurationError
+from lazycron.reports import TickReport
+from lazycron.store import DatabaseError
+
+METHODS = ("GET", "HEAD", "POST")
+BEARER = b"bearer "
+HEADERS = (
+    ("Cache-Control", "no-store"),
+    ("X-Robots-Tag", "noindex"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Content-Type", "application/json"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What of a request the endpoint looks at; the path is without root_path or SCRIPT_NAME."""
+
+    method: str
+    path: str
+    query: str
+    authorization: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """A response; the body is empty for HEAD."""
+
+    status: int
+    reason: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    @property
+    def status_line(self) -> str:
+        """The status as WSGI wants it."""
+        return f"{self.status} {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many seconds an answer waits for its tick: by default, and at most."""
+
+    default: float
+    most: float
+
+
+class Endpoint:
+    """The cron URL below one path; the same for every protocol.
+
+    Without a secret there is no path that could match.
+    """
+
+    def __init__(self, cron: LazyCron, path: str, waiting: Waiting) -> None:
+        self.path = check_path(path)
+        self._waiting = waiting
+        self._tokens = tuple(token.encode() for token in cron.cron_tokens)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every path worth a second look: the bare one, and one for each accepted token."""
+        if not self._tokens:
+            return frozenset()
+        return frozenset([self.path, *(f"{self.path}/{one.decode()}" for one in self._tokens)])
+
+    def admits(self, request: Request) -> bool:
+        """Tell whether the request carries a right token; everything else is the app's.
+
+        The comparison takes the same time for every wrong token.
+        """
+        if request.path == self.path:
+            scheme, given = request.authorization[: len(BEARER)], request.authorization[len(BEARER) :]
+            return scheme.lower() == BEARER and self._is_token(given.strip())
+        prefix, _, given = request.path.rpartition("/")
+        return prefix == self.path and self._is_token(given.encode("utf-8", "surrogatepass"))
+
+    def _is_token(self, given: bytes) -> bool:
+        # All are compared: which of two secrets is in use shall not show in the time either.
+        return any([hmac.compare_digest(given, token) for token in self._tokens])
+
+    def refusal(self, request: Request) -> Reply | None:
+        """Return the answer to a request that must not tick: a wrong method, a wrong `wait`."""
+        if request.method not in METHODS:
+            allow = (("Allow", ", ".join(METHODS)),)
+            return _reply(request, 405, "Method Not Allowed", {"error": "use GET, HEAD or POST"}, allow)
+        try:
+            self.wait_for(request)
+        except ValueError as error:
+            return _reply(request, 400, "Bad Request", {"error": str(error)})
+        return None
+
+    def wait_for(self, request: Request) -> float:
+        """Return how many seconds to wait for the tick; raises ValueError for what is no number."""
+        given = parse_qs(request.query).get("wait")
+        if not given:
+            return self._waiting.default
+        try:
+            seconds = float(given[-1])
+        except ValueError:
+            seconds = math.nan
+        if math.isnan(seconds) or seconds < 0:
+            message = f"wait={given[-1][:40]!r}: pass seconds from 0 to {self._waiting.most:g}"
+            raise ValueError(message)
+        return min(seconds, self._waiting.most)
+
+    def report(self, request: Request, report: TickReport) -> Reply:
+        """Answer with what the tick did."""
+        return _reply(request, 200, "OK", report.as_json())
+
+    def goes_on(self, request: Request) -> Reply:
+        """Answer that the tick is not finished yet."""
+        return _reply(request, 202, "Accepted", {"status": "the tick goes on"})
+
+    def failed(self, request: Request, error: BaseException) -> Reply:
+        """Answer that there was no tick; the error's text stays out, it may name an address."""
+        if isinstance(error, DatabaseError):
+            said = {"error": "the database could not be asked"}
+            return _reply(request, 503, "Service Unavailable", said)
+        return _reply(request, 500, "Internal Server Error", {"error": type(error).__name__})
+
+
+def _reply(
+    request: Request,
+    status: int,
+    reason: str,
+    content: object,
+    more: Iterable[tuple[str, str]] = (),
+) -> Reply:
+    body = json.dumps(content).encode() + b"\n"
+    headers = (*HEADERS, *more, ("Content-Length", str(len(body))))
+    body = b"" if request.method == "HEAD" else body
+    return Reply(status=status, reason=reason, headers=headers, body=body)
+
+
+def check_path(path: object) -> str:
+    """Check the path lazycron answers below; raises ConfigurationError."""
+    if isinstance(path, str) and path.startswith("/") and path.rstrip("/") and path.isascii():
+        return path.rstrip("/")
+    message = f'path={path!r}: pass an ASCII path such as "/lazycron"'
+    raise ConfigurationError(message)
+
+
+def check_prefixes(name: str, prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Check a list of path prefixes; raises ConfigurationError."""
+    found = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
+    for one in found:
+        if not isinstance(one, str) or not one.startswith("/"):
+            message = f'{name}={one!r}: pass path prefixes such as "/admin"'
+            raise ConfigurationError(message)
+    return tuple(one.rstrip("/") for one in found)
+
+
+def is_below(path: str, prefixes: tuple[str, ...]) -> bool:
+    """Tell whether a path is one of the prefixes or below one."""
+    return any(path == one or path.startswith(f"{one}/") for one in prefixes)

@@ -1,0 +1,182 @@
+"""Call a task's function and turn whatever happens into an outcome: nothing escapes."""
+
+import asyncio
+import traceback
+from collections.abc import Callable, Coroutine
+from concurrent.futures import TimeoutError as StillRunning
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from lazycron.messages import (
+    ELLIPSIS,
+    ERROR_LENGTH,
+    MESSAGE_LENGTH,
+    one_line,
+    result_to_json,
+    shorten,
+    storable,
+)
+from lazycron.outcomes import Outcome, Status
+from lazycron.run import Postpone, Run
+from lazycron.tasks import Task
+
+LOOP_POLL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a call ended: with a value or an error; `real` marks a cancellation from outside."""
+
+    value: Any = None
+    error: BaseException | None = None
+    real: bool = False
+
+
+Call = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class Bridge(Protocol):
+    """Runs a coroutine function to its end and says how it ended."""
+
+    def __call__(self, call: Call) -> Ended:
+        """Run the coroutine function to its end, in whatever loop this bridge leads to."""
+
+
+async def _awaited(call: Call) -> Ended:
+    """Await a call inside its own asyncio task, letting nothing out into the loop."""
+    try:
+        return Ended(value=await call())
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        return Ended(error=error, real=task is not None and task.cancelling() > 0)
+    except BaseException as error:  # noqa: BLE001 - a SystemExit would end the app's event loop
+        return Ended(error=error)
+
+
+def in_a_new_loop(call: Call) -> Ended:
+    """Run a coroutine function in a loop of its own: from every door but ASGI."""
+    return asyncio.run(_awaited(call))
+
+
+def on_loop(loop: asyncio.AbstractEventLoop) -> Bridge:
+    """Return the bridge to an app's running loop, for use from any other thread."""
+
+    def bridge(call: Call) -> Ended:
+        if not loop.is_running():
+            return in_a_new_loop(call)
+        future = asyncio.run_coroutine_threadsafe(_awaited(call), loop)
+        while True:
+            try:
+                return future.result(timeout=LOOP_POLL)
+            except StillRunning:
+                # A loop that was stopped for good never completes the future.
+                if loop.is_closed():
+                    return Ended(error=RuntimeError("the app's event loop closed during the run"))
+            except BaseException as error:  # noqa: BLE001 - the future was cancelled with its loop
+                return Ended(error=error, real=future.cancelled())
+
+    return bridge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What a call of a task needs besides the task: the run it is told of, times and the bridge.
+
+    `interrupted` tells whether a signal handler of ours has fired, which is what makes a
+    KeyboardInterrupt or SystemExit a real one.
+    """
+
+    run: Run
+    started_at: datetime
+    monotonic: Callable[[], float]
+    bridge: Bridge
+    interrupted: Callable[[], bool]
+
+
+def execute(task: Task, execution: Execution, arguments: tuple[list[Any], dict[str, Any]]) -> Outcome:
+    """Call the task's function with its arguments and return what that came to.
+
+    Whatever the function raises, SystemExit and its kind included, is a failure; a real one is
+    handed back in `Outcome.interrupted`, to be obeyed once the outcome is recorded.
+    """
+    positional, named = arguments
+    if task.run_parameter is not None:
+        named = named | {task.run_parameter: execution.run}
+    begun = execution.monotonic()
+    ended = _call(task, positional, named, execution.bridge)
+    ms = max(0, round((execution.monotonic() - begun) * 1000))
+    return _to_outcome(ended, ms, execution)
+
+
+def _call(task: Task, positional: list[Any], named: dict[str, Any], bridge: Bridge) -> Ended:
+    try:
+        if task.is_async:
+            return bridge(lambda: task.function(*positional, **named))
+        return Ended(value=task.function(*positional, **named))
+    except BaseException as error:  # noqa: BLE001 - no task may stop another, or the server
+        return Ended(error=error)
+
+
+def _to_outcome(ended: Ended, ms: int, execution: Execution) -> Outcome:
+    error = ended.error
+    if isinstance(error, Postpone) or (error is None and isinstance(ended.value, Postpone)):
+        asked = error if isinstance(error, Postpone) else ended.value
+        return _postponed(asked, ms, execution)
+    if error is None:
+        return _returned(ended.value, ms)
+    stop = isinstance(error, KeyboardInterrupt | SystemExit) and execution.interrupted()
+    return Outcome(
+        status=Status.FAILED,
+        message=failure_message(error),
+        error=_traceback(error),
+        ms=ms,
+        interrupted=error if stop or ended.real else None,
+    )
+
+
+def _postponed(asked: Postpone, ms: int, execution: Execution) -> Outcome:
+    return Outcome(
+        status=Status.POSTPONED,
+        message=one_line(asked.reason) or "Postponed.",
+        ms=ms,
+        again_at=execution.started_at + asked.delay,
+    )
+
+
+def _returned(value: Any, ms: int) -> Outcome:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return Outcome(status=Status.OK, ms=ms)
+    if isinstance(value, str):
+        return Outcome(status=Status.OK, message=one_line(value), ms=ms)
+    return Outcome(status=Status.OK, result=result_to_json(value), ms=ms)
+
+
+def failure_message(error: BaseException) -> str:
+    """Write `Kind: text (file.py:12)` in at most 480 characters, shortened in the middle.
+
+    The file and line are where the error was raised.
+    """
+    place = ""
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})"
+    text = " ".join(f"{type(error).__name__}: {_text(error)}".split()).rstrip(": ")
+    place = storable(place)[-MESSAGE_LENGTH // 2 :]
+    return shorten(text, MESSAGE_LENGTH - len(place)) + place
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return storable(str(error))
+    except Exception as second:  # noqa: BLE001 - __str__ is the task's own code
+        return f"its text raised {type(second).__name__}"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        lines = traceback.format_exception(error)
+    except Exception as second:  # noqa: BLE001 - formatting calls the task's own __str__
+        return f"{type(error).__name__}{ELLIPSIS}its traceback raised {type(second).__name__}"
+    return shorten("".join(lines), ERROR_LENGTH)

@@ -1,0 +1,53 @@
+"""What this process last saw: kept in memory for `why` and `check`, never stored."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OUTAGE_PAUSE = 30.0
+FLOOR_LIFE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A database that could not be asked: since when, and when to try again (monotonic)."""
+
+    since: datetime
+    again_at: float
+    error: str
+
+
+@dataclass(slots=True)
+class Facts:
+    """One process's memory; dropped after a fork."""
+
+    last_request_at: datetime | None = None
+    last_tick_at: datetime | None = None
+    last_stop: str | None = None
+    last_run_took: float = 0.0
+    installed: bool = False
+    told_missing: bool = False
+    outage: Outage | None = None
+    unknown_rows: bool = False
+    floor: datetime = EPOCH
+    floor_until: float = 0.0
+    told: set[str] = field(default_factory=set)
+
+    def out_of_order(self, error: str, now: datetime, monotonic: float) -> None:
+        """Note that the database could not be asked."""
+        since = self.outage.since if self.outage else now
+        self.outage = Outage(since, monotonic + OUTAGE_PAUSE, error)
+
+    def may_ask(self, monotonic: float) -> bool:
+        """Tell whether a tick that nobody waits for may try the database again."""
+        return self.outage is None or monotonic >= self.outage.again_at
+
+    def raise_floor(self, head: datetime, monotonic: float) -> None:
+        """Remember that the index holds only unknown rows before `head`, for a minute."""
+        if monotonic >= self.floor_until:
+            self.floor_until = monotonic + FLOOR_LIFE
+        self.floor = head
+
+    def floor_at(self, monotonic: float) -> datetime:
+        """Return the moment before which all rows are unknown; forgotten once a minute."""
+        return self.floor if monotonic < self.floor_until else EPOCH

@@ -1,0 +1,59 @@
+"""Texts as every database can store them: bounded, valid, and marked where they were cut."""
+
+import json
+from typing import Any
+
+MESSAGE_LENGTH = 480
+ERROR_LENGTH = 16_000
+RESULT_BYTES = 65_536
+ELLIPSIS = " … "
+
+Json = Any
+
+
+def storable(text: str) -> str:
+    """Escape what some database refuses: NUL characters and lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
+
+
+def shorten(text: str, length: int) -> str:
+    """Make a text storable and cut it in the middle, so that both ends remain readable."""
+    text = storable(text)
+    if len(text) <= length:
+        return text
+    kept = length - len(ELLIPSIS)
+    tail = kept // 2
+    return text[: kept - tail] + ELLIPSIS + text[len(text) - tail :]
+
+
+def one_line(text: str, length: int = MESSAGE_LENGTH) -> str:
+    """Shorten a message to one line of at most 480 characters."""
+    return shorten(" ".join(text.split()), length)
+
+
+def to_json(value: Json) -> str:
+    """Write a value as compact JSON; raises TypeError or ValueError where it is none."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def from_json(text: str | None) -> Json:
+    """Read a JSON column back; None stays None."""
+    return None if text is None else json.loads(text)
+
+
+def result_to_json(value: Json) -> str:
+    """Write a run's result as JSON, or a marked stand-in where it is none or too large."""
+    try:
+        text = to_json(value)
+    except (TypeError, ValueError, RecursionError):
+        return to_json({"lazycron": "not JSON", "repr": shorten(_repr(value), MESSAGE_LENGTH)})
+    if len(text) > RESULT_BYTES:
+        return to_json({"lazycron": "too large", "characters": len(text)})
+    return text
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - a task's object may raise anything here
+        return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"

@@ -1,0 +1,118 @@
+"""The parts of one LazyCron in one process, wired once; nothing of them survives a fork."""
+
+import hashlib
+import os
+import socket
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from lazycron.facts import Facts
+from lazycron.leases import Leases
+from lazycron.logfile import LogFile
+from lazycron.migrate import is_current, migrate
+from lazycron.refresh import Refresh
+from lazycron.registry import Registry
+from lazycron.runner import Runner
+from lazycron.settings import Settings
+from lazycron.statefile import StateFile
+from lazycron.store import Store
+from lazycron.sync import Sync
+from lazycron.why import Why
+
+STATE_SUFFIX = ".lazycron.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a LazyCron works with in this process."""
+
+    settings: Settings
+    registry: Registry
+    facts: Facts
+    store: Store
+    statefile: StateFile
+    logfile: LogFile
+    sync: Sync
+    refresh: Refresh
+    why: Why
+    runner: Runner
+
+    def close(self) -> None:
+        """Let the database's connections go."""
+        self.store.close()
+
+
+def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
+    """Build the parts for this process."""
+    clock = settings.clock
+    facts = Facts()
+    path = settings.state_file or default_state_file(store)
+    statefile = StateFile(path, clock.monotonic)
+    logfile = LogFile(path.with_suffix(".log"))
+    sync = Sync(store, registry, facts, clock.monotonic, settings.lease)
+    refresh = Refresh(store, statefile, facts)
+    why = Why(facts, settings.budget.length, switched_on=settings.is_on)
+
+    def install() -> bool:
+        if settings.create_tables if settings.create_tables is not None else store.is_sqlite:
+            if not is_current(store.engine):
+                migrate(store.engine)
+            return True
+        return store.has_tables()
+
+    runner = Runner(
+        store=store,
+        registry=registry,
+        facts=facts,
+        clock=clock,
+        sync=sync,
+        refresh=refresh,
+        leases=Leases(store.renew, clock.monotonic),
+        logfile=logfile,
+        why=why,
+        install=install,
+        retention=(settings.keep_runs, settings.keep_age),
+    )
+    return Parts(
+        settings=settings,
+        registry=registry,
+        facts=facts,
+        store=store,
+        statefile=statefile,
+        logfile=logfile,
+        sync=sync,
+        refresh=refresh,
+        why=why,
+        runner=runner,
+    )
+
+
+def who_we_are() -> str:
+    """Return `host:pid`, which claims are signed with."""
+    return f"{socket.gethostname()[:150]}:{os.getpid()}"
+
+
+def default_state_file(store: Store) -> Path:
+    """Return where the state file lies: beside SQLite's file, else in a private folder."""
+    if store.is_sqlite:
+        database = Path(store.database)
+        return database.with_name(database.name + STATE_SUFFIX)
+    name = hashlib.sha256(store.database.encode()).hexdigest()[:16]
+    return private_folder() / f"{name}{STATE_SUFFIX}"
+
+
+def private_folder() -> Path:
+    """Return a folder of the user's own in the temp folder, mode 0700.
+
+    A folder that somebody else has made there first is not used: his files would be believed.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"lazycron-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    mine = not hasattr(os, "getuid") or found.st_uid == user
+    if not mine or not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o077:
+        return Path(tempfile.mkdtemp(prefix="lazycron-"))
+    return folder

@@ -1,0 +1,55 @@
+"""The last line of a tick: tell the state file when anything is next due."""
+
+from datetime import datetime, timedelta
+
+from lazycron.facts import Facts
+from lazycron.moments import Moments
+from lazycron.statefile import SETTINGS_LIFE, State, StateFile
+from lazycron.store import Store
+
+UNKNOWN_LIFE = timedelta(minutes=1)
+SWITCHES = ("traffic", "admin")
+LOOP_AT = "loop_at"
+OFF = "off"
+ON = "on"
+
+
+class Refresh:
+    """Asks the database for the next due instant and the switches, and writes the state file."""
+
+    def __init__(self, store: Store, statefile: StateFile, facts: Facts) -> None:
+        self._store = store
+        self._statefile = statefile
+        self._facts = facts
+
+    def refresh(self, moments: Moments, *, settings: bool = False) -> State:
+        """Write the file anew; `settings` reads the switches although they are fresh."""
+        return self._statefile.refresh(lambda old: self._ask(old, moments, settings=settings))
+
+    def _ask(self, old: State | None, moments: Moments, *, settings: bool) -> State:
+        now, monotonic = moments.now(), moments.clock.monotonic()
+        following = self._store.next_due(self._facts.floor_at(monotonic))
+        if self._facts.unknown_rows:
+            # Another process that shares the file may know these rows; and all rows before the
+            # first known one are unknown, which spares the next look the way past them.
+            self._facts.raise_floor(min(following or now, now), monotonic)
+            following = min(following or now + UNKNOWN_LIFE, now + UNKNOWN_LIFE)
+        if old and not settings and abs(now - old.settings_at) < SETTINGS_LIFE:
+            return State(
+                next=following,
+                traffic=old.traffic,
+                admin=old.admin,
+                loop_at=old.loop_at,
+                settings_at=old.settings_at,
+                written_at=now,
+            )
+        found = self._store.settings()
+        loop_at = found.get(LOOP_AT)
+        return State(
+            next=following,
+            traffic=found.get("traffic", ON) == ON,
+            admin=found.get("admin", ON) == ON,
+            loop_at=datetime.fromisoformat(loop_at) if loop_at else None,
+            settings_at=now,
+            written_at=now,
+        )

@@ -1,0 +1,179 @@
+"""The tables, as every database has them."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    true,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+NAME_LENGTH = 191
+
+
+class UTCDateTime(TypeDecorator[datetime]):
+    """An aware moment in UTC to the microsecond; naive values are refused.
+
+    DATETIME(6) on MariaDB and MySQL, timestamptz on PostgreSQL, and on SQLite ISO text of fixed
+    width, which sorts as time does and which a person can read.
+    """
+
+    impl = String(32)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime] | TypeEngine[str]:
+        """Choose the column type of this database."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(postgresql.TIMESTAMP(timezone=True, precision=6))
+        if dialect.name in ("mysql", "mariadb"):
+            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+        return dialect.type_descriptor(sqlite.TEXT())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | str | None:
+        """Turn an aware moment into what the driver takes; raises ValueError for a naive one."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            message = f"{value!r} has no time zone; lazycron stores aware moments only"
+            raise ValueError(message)
+        moment = value.astimezone(UTC)
+        if dialect.name == "postgresql":
+            return moment
+        naive = moment.replace(tzinfo=None)
+        if dialect.name in ("mysql", "mariadb"):
+            return naive
+        return naive.isoformat(" ", "microseconds")
+
+    def process_result_value(
+        self, value: datetime | str | None, dialect: Dialect
+    ) -> datetime | None:
+        """Turn what the driver gives into an aware moment in UTC."""
+        del dialect
+        if value is None:
+            return None
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+# Names and keys are compared byte by byte: MariaDB's default collation takes "a" for "A".
+_NAME = String(NAME_LENGTH).with_variant(
+    mysql.VARCHAR(NAME_LENGTH, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+)
+_TOKEN = String(32).with_variant(
+    mysql.VARCHAR(32, charset="ascii", collation="ascii_bin"), "mysql", "mariadb"
+)
+# TEXT holds 64 KiB on MariaDB, less than a bounded result in utf8mb4.
+_LONG = Text().with_variant(
+    mysql.MEDIUMTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+)
+_ID = BigInteger().with_variant(sqlite.INTEGER(), "sqlite")
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+metadata = MetaData(naming_convention=NAMING)
+
+scheduled_task = Table(
+    "scheduled_task",
+    metadata,
+    Column("id", _ID, primary_key=True, autoincrement=True),
+    Column("name", _NAME, nullable=False),
+    # '' for the recurring row; NULL, which repeats on every database, for a job without a key
+    Column("key", _NAME, nullable=True),
+    Column("arguments", _LONG, nullable=True),
+    Column("state", String(16), nullable=False, server_default="active"),
+    Column("schedule", String(400), nullable=True),
+    Column("schedule_override", String(400), nullable=True),
+    Column("enabled", Boolean, nullable=False, server_default=true()),
+    Column("next_run_at", UTCDateTime, nullable=False),
+    Column("scheduled_for", UTCDateTime, nullable=False),
+    Column("lock_token", _TOKEN, nullable=True),
+    Column("locked_by", String(191), nullable=True),
+    Column("last_run_at", UTCDateTime, nullable=True),
+    Column("last_status", String(16), nullable=True),
+    Column("last_message", _LONG, nullable=True),
+    Column("last_duration_ms", BigInteger, nullable=True),
+    Column("last_trigger", String(16), nullable=True),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("losses", Integer, nullable=False, server_default="0"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("progress", _LONG, nullable=True),
+    Column("progress_done", BigInteger, nullable=True),
+    Column("progress_total", BigInteger, nullable=True),
+    Column("counters", _LONG, nullable=True),
+    Column("seen_at", UTCDateTime, nullable=True),
+    Column("created_at", UTCDateTime, nullable=False),
+    UniqueConstraint("name", "key"),
+    Index(None, "enabled", "next_run_at", "id"),
+    sqlite_autoincrement=True,
+)
+
+task_run = Table(
+    "task_run",
+    metadata,
+    Column("id", _ID, primary_key=True, autoincrement=True),
+    Column("name", _NAME, nullable=False),
+    Column("job_id", BigInteger, nullable=True),
+    Column("key", _NAME, nullable=True),
+    Column("scheduled_for", UTCDateTime, nullable=False),
+    Column("started_at", UTCDateTime, nullable=False),
+    Column("finished_at", UTCDateTime, nullable=True),
+    Column("duration_ms", BigInteger, nullable=True),
+    Column("status", String(16), nullable=False),
+    Column("trigger", String(16), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("host", String(191), nullable=True),
+    Column("pid", BigInteger, nullable=True),
+    Column("message", _LONG, nullable=True),
+    Column("error", _LONG, nullable=True),
+    Column("result", _LONG, nullable=True),
+    Index(None, "name", "id"),
+    Index(None, "started_at"),
+    sqlite_autoincrement=True,
+)
+
+once_key = Table(
+    "once_key",
+    metadata,
+    Column("key", _NAME, primary_key=True),
+    Column("task", _NAME, nullable=True),
+    Column("created_at", UTCDateTime, nullable=False),
+    Column("finished_at", UTCDateTime, nullable=True),
+    Column("expires_at", UTCDateTime, nullable=True),
+    Column("refused", Integer, nullable=False, server_default="0"),
+    Index(None, "expires_at"),
+)
+
+lazycron_action = Table(
+    "lazycron_action",
+    metadata,
+    Column("id", _ID, primary_key=True, autoincrement=True),
+    Column("at", UTCDateTime, nullable=False),
+    Column("who", String(191), nullable=False),
+    Column("verb", String(32), nullable=False),
+    Column("name", _NAME, nullable=True),
+    Column("detail", _LONG, nullable=True),
+    Index(None, "at"),
+    sqlite_autoincrement=True,
+)
+
+lazycron_setting = Table(
+    "lazycron_setting",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("value", _LONG, nullable=False),
+    Column("changed_at", UTCDateTime, nullable=False),
+)

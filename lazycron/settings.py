@@ -1,0 +1,111 @@
+"""What a LazyCron was told, checked once."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from lazycron.clock import Clock, SystemClock
+from lazycron.durations import Duration, to_duration
+from lazycron.errors import ConfigurationError
+from lazycron.reports import Budget
+from lazycron.retry import Retry
+
+SHORTEST_SECRET = 16
+SHORTEST_LEASE = timedelta(seconds=1)
+OFF = "off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings of one LazyCron but its database; durations are timedeltas."""
+
+    secrets: tuple[str, ...] | None
+    state_file: Path | None
+    budget: Budget
+    lease: timedelta
+    retry: Retry
+    tz: str
+    keep_runs: int
+    keep_age: timedelta
+    create_tables: bool | None
+    drain: timedelta
+    enabled: bool | None
+    clock: Clock
+
+    @property
+    def is_on(self) -> bool:
+        """Whether requests and the loop may tick: on, unless LAZYCRON=off says otherwise."""
+        if self.enabled is not None:
+            return self.enabled
+        return os.environ.get("LAZYCRON", "").strip().lower() != OFF
+
+    def all_secrets(self) -> tuple[str, ...]:
+        """Return the secrets, the environment's LAZYCRON_SECRET where none was given."""
+        if self.secrets is not None:
+            return self.secrets
+        found = os.environ.get("LAZYCRON_SECRET")
+        return (found,) if found else ()
+
+    def good_secrets(self) -> tuple[str, ...]:
+        """Return the secrets long enough to make tokens of."""
+        return tuple(one for one in self.all_secrets() if len(one) >= SHORTEST_SECRET)
+
+
+def check_settings(
+    *,
+    secret: str | Sequence[str] | None,
+    state_file: str | os.PathLike[str] | None,
+    budget: Budget,
+    lease: Duration,
+    retry: Retry,
+    tz: str,
+    keep_runs: int,
+    keep_age: Duration,
+    create_tables: bool | None,
+    drain: Duration,
+    enabled: bool | None,
+    clock: Clock | None,
+) -> Settings:
+    """Check every setting; raises ConfigurationError or ScheduleError that names the bad one."""
+    _check_kind("budget", budget, Budget)
+    _check_kind("retry", retry, Retry)
+    for name, value in (("create_tables", create_tables), ("enabled", enabled)):
+        if value is not None and not isinstance(value, bool):
+            message = f"{name}={value!r}: pass True, False or None"
+            raise ConfigurationError(message)
+    if isinstance(keep_runs, bool) or not isinstance(keep_runs, int) or keep_runs < 1:
+        message = f"keep_runs={keep_runs!r}: pass a whole number from 1 up"
+        raise ConfigurationError(message)
+    return Settings(
+        secrets=_secrets(secret),
+        state_file=None if state_file is None else Path(state_file),
+        budget=budget,
+        lease=to_duration(lease, what="lease", least=SHORTEST_LEASE),
+        retry=retry,
+        tz=tz,
+        keep_runs=keep_runs,
+        keep_age=to_duration(keep_age, what="keep_age", least=timedelta(seconds=1)),
+        create_tables=create_tables,
+        drain=to_duration(drain, what="drain"),
+        enabled=enabled,
+        clock=SystemClock() if clock is None else clock,
+    )
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        message = f"{name}={value!r}: pass a {kind.__name__}(…)"
+        raise ConfigurationError(message)
+
+
+def _secrets(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    secrets = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(one, str) for one in secrets):
+        # The value is not shown: it may be most of a secret.
+        message = "secret is neither a text nor a list of texts"
+        raise ConfigurationError(message)
+    return secrets

@@ -1,0 +1,234 @@
+"""The state file: a hint, shared by a host's processes, about when anything is next due."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock; filelock knows its ways
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = 1
+LARGEST = 4096
+OLDEST = timedelta(minutes=1)
+UNCHANGED_LIFE = timedelta(seconds=30)
+SETTINGS_LIFE = timedelta(seconds=30)
+REMEMBERED = 5.0
+LOCK_PATIENCE = 0.2
+LOCK_POLL = 0.005
+CLOCK_GRACE = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the state file says.
+
+    `next` is when a row is due or a lease ends (None: nothing ever), `traffic` and `admin` are the
+    switches, `loop_at` is the last heartbeat of a `run --loop`, `written_at` the file's own stamp
+    and `settings_at` when the switches were last read from the database. Moments are UTC.
+    """
+
+    next: datetime | None
+    traffic: bool = True
+    admin: bool = True
+    loop_at: datetime | None = None
+    settings_at: datetime
+    written_at: datetime
+
+    def is_due(self, now: datetime) -> bool:
+        """Tell whether something is due now."""
+        return self.next is not None and self.next <= now
+
+    def is_fresh(self, now: datetime) -> bool:
+        """Tell whether the hint can be believed: neither too old nor from the future."""
+        return now - OLDEST <= self.written_at <= now + CLOCK_GRACE
+
+    def says_the_same(self, other: "State") -> bool:
+        """Tell whether two states differ in nothing but their stamps, or are both due."""
+        mine = replace(self, written_at=other.written_at, settings_at=other.settings_at)
+        both_due = self.is_due(other.written_at) and other.is_due(other.written_at)
+        return mine == other or (both_due and replace(mine, next=other.next) == other)
+
+
+class StateFile:
+    """Reads and replaces the file; whatever happens to it, lazycron only looks more often."""
+
+    def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
+        self.path = path
+        self.problem: str | None = None
+        self._monotonic = monotonic
+        self._remembered: tuple[float, State] | None = None
+
+    def read(self, now: datetime) -> State | None:
+        """Return what the file says, or None where it cannot be believed.
+
+        Missing, torn, foreign, from the future and older than a minute are all the same here.
+        """
+        state = self.peek()
+        if state is not None and state.is_fresh(now):
+            return state
+        if self.problem is None or self._remembered is None:
+            return None
+        # The file cannot be written: this process goes by its own memory, for seconds.
+        until, remembered = self._remembered
+        return remembered if self._monotonic() < until else None
+
+    def peek(self) -> State | None:
+        """Return what the file says, however old; None where it says nothing."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        except OSError:
+            return None
+        try:
+            content = os.read(descriptor, LARGEST + 1)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+        return _parse(content) if len(content) <= LARGEST else None
+
+    def refresh(self, ask: Callable[[State | None], State]) -> State:
+        """Ask the database, inside the file's lock, and write what it says.
+
+        `ask` is given the old state and must begin a fresh transaction: whoever reads outside the
+        lock could overwrite a wake-up he did not know of. Who cannot have the lock within 0.2 s,
+        because its holder's database hangs, goes on without.
+        """
+        with self._locked():
+            old = self.peek()
+            state = ask(old)
+            age = state.written_at - old.written_at if old else UNCHANGED_LIFE
+            young = timedelta(0) <= age < UNCHANGED_LIFE
+            if old and young and state.says_the_same(old) and old.settings_at == state.settings_at:
+                self._note_written(state)
+                return state
+            self._write(state)
+        return state
+
+    def _write(self, state: State) -> None:
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                os.write(descriptor, _format(state))
+            finally:
+                os.close(descriptor)
+            os.replace(beside, self.path)
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(beside)
+            self.problem = f"state file {self.path}: {error.strerror or error}"
+            self._remembered = (self._monotonic() + REMEMBERED, state)
+        else:
+            self._note_written(state)
+
+    def _note_written(self, state: State) -> None:
+        self.problem = None
+        self._remembered = (self._monotonic() + REMEMBERED, state)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        if fcntl is None:
+            from filelock import FileLock, Timeout
+
+            held = FileLock(lock, timeout=LOCK_PATIENCE)
+            try:
+                held.acquire()
+            except (Timeout, OSError):
+                yield
+                return
+            try:
+                yield
+            finally:
+                held.release()
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError:
+            yield
+            return
+        try:
+            held_now = _flock_within(descriptor, LOCK_PATIENCE)
+            try:
+                yield
+            finally:
+                if held_now:
+                    # Unlocked by name: after a fork in the middle of the hold, closing our copy
+                    # of the descriptor would leave the lock with the child's.
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+
+def _flock_within(descriptor: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(LOCK_POLL)
+        else:
+            return True
+
+
+def _format(state: State) -> bytes:
+    content = {
+        "lazycron": FORMAT,
+        "next": _seconds(state.next),
+        "traffic": state.traffic,
+        "admin": state.admin,
+        "loop_at": _seconds(state.loop_at),
+        "settings_at": _seconds(state.settings_at),
+        "written_at": _seconds(state.written_at),
+    }
+    return json.dumps(content).encode() + b"\n"
+
+
+def _parse(content: bytes) -> State | None:
+    try:
+        found = json.loads(content)
+        if not isinstance(found, dict) or found.get("lazycron") != FORMAT:
+            return None
+        written_at = _moment(found["written_at"])
+        settings_at = _moment(found["settings_at"])
+        traffic, admin = found["traffic"], found["admin"]
+        if not isinstance(traffic, bool) or not isinstance(admin, bool):
+            return None
+        if written_at is None or settings_at is None:
+            return None
+        return State(
+            next=_moment(found["next"]),
+            traffic=traffic,
+            admin=admin,
+            loop_at=_moment(found["loop_at"]),
+            settings_at=settings_at,
+            written_at=written_at,
+        )
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
+        return None
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _moment(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        message = f"{value!r} is no number of seconds"
+        raise TypeError(message)
+    return datetime.fromtimestamp(value, UTC)

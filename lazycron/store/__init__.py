@@ -1,0 +1,23 @@
+"""Every SQL statement lazycron sends; one small module per kind of row and per dialect."""
+
+from lazycron.store.claims import Abandoned, Changed, Lost, Recorded, Stamp, new_token
+from lazycron.store.faults import DatabaseError, Fault, fault_of
+from lazycron.store.history import RunRecord
+from lazycron.store.rows import TaskRow
+from lazycron.store.store import EPOCH, Store
+
+__all__ = [
+    "EPOCH",
+    "Abandoned",
+    "Changed",
+    "DatabaseError",
+    "Fault",
+    "Lost",
+    "Recorded",
+    "RunRecord",
+    "Stamp",
+    "Store",
+    "TaskRow",
+    "fault_of",
+    "new_token",
+]

@@ -1,0 +1,84 @@
+"""lazycron's own engine: from a URL, or a clone of the app's."""
+
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from lazycron.errors import ConfigurationError
+
+SYNC_DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
+ASYNC_DRIVERS = {"aiosqlite", "asyncpg", "psycopg_async", "aiomysql", "asyncmy"}
+DEFAULT_DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+}
+BUSY_TIMEOUT_MS = 5000
+
+
+def to_url(database: str) -> URL:
+    """Read a database URL, with the driver that lazycron tests against where none is named.
+
+    Raises ConfigurationError for what is no URL, for an async driver (with the sync form), and for
+    SQLite in memory, which no second thread or process can see.
+    """
+    try:
+        url = make_url(database)
+    except ArgumentError:
+        message = (
+            "database is no URL that SQLAlchemy can read; pass one such as "
+            '"sqlite:///lazycron.db" or "postgresql+psycopg://user@host/name"'
+        )
+        raise ConfigurationError(message) from None
+    family, _, driver = url.drivername.partition("+")
+    if driver in ASYNC_DRIVERS:
+        sync = url.set(drivername=DEFAULT_DRIVERS.get(family, family))
+        message = (
+            f"database {url.render_as_string()} names an async driver; lazycron works in threads "
+            f"of its own: pass {sync.render_as_string()}"
+        )
+        raise ConfigurationError(message)
+    if family == "sqlite" and url.database in (None, "", ":memory:"):
+        message = (
+            "an SQLite database in memory is seen by one connection only; pass a file, such as "
+            '"sqlite:///lazycron.db"'
+        )
+        raise ConfigurationError(message)
+    return url.set(drivername=DEFAULT_DRIVERS.get(url.drivername, url.drivername))
+
+
+def open_engine(url: URL) -> Engine:
+    """Make an engine with a small pool, READ COMMITTED on the servers, WAL on SQLite."""
+    options: dict[str, Any] = {"pool_size": 3, "max_overflow": 7}
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, **options)
+        event.listen(engine, "connect", _prefer_wal)
+        return engine
+    return create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, **options)
+
+
+def clone_engine(engine: Engine) -> Engine:
+    """Copy the app's engine: its way to connect and its pool's kind and size, READ COMMITTED.
+
+    The copy shares no connection with the app's, so nothing of an app-wide isolation level or of
+    a parent process's pool reaches lazycron.
+    """
+    own = Engine(engine.pool.recreate(), engine.dialect, engine.url)
+    if engine.dialect.name == "sqlite":
+        return own
+    return own.execution_options(isolation_level="READ COMMITTED")
+
+
+def _prefer_wal(connection: Any, record: object) -> None:
+    del record
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode")
+        if cursor.fetchone()[0] != "wal":
+            cursor.execute("PRAGMA journal_mode=WAL")
+    except connection.OperationalError:
+        # Another connection is writing at this very moment; the next one to open switches.
+        pass
+    finally:
+        cursor.close()

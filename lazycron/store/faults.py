@@ -1,0 +1,52 @@
+"""What a database error means to lazycron; the one place that knows the drivers' numbers."""
+
+from enum import StrEnum
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+
+DatabaseError = SQLAlchemyError
+
+
+class Fault(StrEnum):
+    """What kind of database error it was."""
+
+    BUSY = "busy"
+    MISSING = "missing"
+    GONE = "gone"
+    OTHER = "other"
+
+
+DEADLOCK, LOCK_TIMEOUT, NO_TABLE = 1213, 1205, 1146
+SERIALIZATION, DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE = (
+    "40001",
+    "40P01",
+    "55P03",
+    "42P01",
+)
+
+
+def fault_of(error: Exception) -> Fault:
+    """Tell a lost race or a held lock, missing tables and an unreachable database apart."""
+    if isinstance(error, PoolTimeout):
+        return Fault.GONE
+    if not isinstance(error, DBAPIError):
+        return Fault.OTHER
+    original = error.orig
+    code = getattr(original, "sqlstate", None) or _number(original)
+    text = str(original).lower()
+    if code in (DEADLOCK, LOCK_TIMEOUT, SERIALIZATION, DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE):
+        return Fault.BUSY
+    if "database is locked" in text or "database table is locked" in text:
+        return Fault.BUSY
+    if code in (NO_TABLE, UNDEFINED_TABLE) or "no such table" in text:
+        return Fault.MISSING
+    if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+        return Fault.GONE
+    return Fault.OTHER
+
+
+def _number(original: BaseException | None) -> int | None:
+    first = original.args[0] if original is not None and original.args else None
+    return first if isinstance(first, int) else None

@@ -1,0 +1,152 @@
+"""The history: one row a run, read newest first, pruned in slices."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, insert, select
+
+from lazycron.messages import Json, from_json
+from lazycron.outcomes import RECURRING, Settlement
+from lazycron.schema import UTCDateTime
+from lazycron.schema import task_run as r
+
+SLICE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One run in the history; `ms` is None where nobody could measure it (a lost run)."""
+
+    id: int
+    task: str
+    job_id: int | None
+    key: str | None
+    scheduled_for: datetime
+    started_at: datetime
+    finished_at: datetime | None
+    ms: int | None
+    status: str
+    trigger: str
+    attempt: int
+    host: str | None
+    pid: int | None
+    message: str | None
+    error: str | None
+    result: Json
+
+
+INSERT = insert(r).values(
+    {
+        "name": bindparam("p_name"),
+        "job_id": bindparam("p_job_id"),
+        "key": bindparam("p_key"),
+        "scheduled_for": bindparam("p_scheduled_for", type_=UTCDateTime),
+        "started_at": bindparam("p_started_at", type_=UTCDateTime),
+        "finished_at": bindparam("p_finished_at", type_=UTCDateTime),
+        "duration_ms": bindparam("p_ms"),
+        "status": bindparam("p_status"),
+        "trigger": bindparam("p_trigger"),
+        "attempt": bindparam("p_attempt"),
+        "host": bindparam("p_host"),
+        "pid": bindparam("p_pid"),
+        "message": bindparam("p_message"),
+        "error": bindparam("p_error"),
+        "result": bindparam("p_result"),
+    }
+)
+NEWEST = select(r).order_by(r.c.id.desc()).limit(bindparam("p_limit"))
+NEWEST_OF = NEWEST.where(r.c.name == bindparam("p_name"))
+# Runs of jobs of the same task do not count towards a recurring task's share.
+FIRST_BEYOND = (
+    select(r.c.id)
+    .where(r.c.name == bindparam("p_name"), r.c.key == RECURRING)
+    .order_by(r.c.id.desc())
+    .offset(bindparam("p_keep"))
+    .limit(1)
+)
+DELETE_UP_TO = delete(r).where(
+    r.c.name == bindparam("p_name"), r.c.key == RECURRING, r.c.id <= bindparam("p_id")
+)
+OLDEST = (
+    select(r.c.id)
+    .where(r.c.started_at < bindparam("p_before", type_=UTCDateTime))
+    .order_by(r.c.started_at)
+    .limit(SLICE)
+)
+
+
+def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
+    """Return the parameters of a run's history row."""
+    claim, outcome = settlement.claim, settlement.outcome
+    host, _, pid = by.rpartition(":")
+    return {
+        "p_name": claim.name,
+        "p_job_id": None if claim.key == RECURRING else claim.id,
+        "p_key": claim.key,
+        "p_scheduled_for": claim.scheduled_for,
+        "p_started_at": claim.started_at,
+        "p_finished_at": settlement.finished_at,
+        "p_ms": outcome.ms,
+        "p_status": outcome.status.value,
+        "p_trigger": claim.trigger,
+        "p_attempt": claim.attempt,
+        "p_host": host or None,
+        "p_pid": int(pid) if pid.isdecimal() else None,
+        "p_message": outcome.message,
+        "p_error": outcome.error,
+        "p_result": outcome.result,
+    }
+
+
+def insert_run(connection: Connection, settlement: Settlement, by: str) -> None:
+    """Write a run's history row."""
+    connection.execute(INSERT, run_values(settlement, by))
+
+
+def newest(connection: Connection, name: str | None, limit: int) -> list[RunRecord]:
+    """Read the newest runs, of one task or of all."""
+    if name is None:
+        rows = connection.execute(NEWEST, {"p_limit": limit})
+    else:
+        rows = connection.execute(NEWEST_OF, {"p_limit": limit, "p_name": name})
+    return [_to_record(row) for row in rows]
+
+
+def _to_record(row: Row[Any]) -> RunRecord:
+    return RunRecord(
+        id=row.id,
+        task=row.name,
+        job_id=row.job_id,
+        key=row.key,
+        scheduled_for=row.scheduled_for,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        ms=row.duration_ms,
+        status=row.status,
+        trigger=row.trigger,
+        attempt=row.attempt,
+        host=row.host,
+        pid=row.pid,
+        message=row.message,
+        error=row.error,
+        result=from_json(row.result),
+    )
+
+
+def beyond(connection: Connection, name: str, keep: int) -> int | None:
+    """Find the newest run of a recurring task that is one too many; one indexed look."""
+    return connection.execute(FIRST_BEYOND, {"p_name": name, "p_keep": keep}).scalar()
+
+
+def delete_up_to(connection: Connection, name: str, last: int) -> int:
+    """Delete a recurring task's runs up to an id."""
+    return connection.execute(DELETE_UP_TO, {"p_name": name, "p_id": last}).rowcount
+
+
+def delete_older(connection: Connection, before: datetime) -> int:
+    """Delete the oldest thousand runs that started before a moment; return how many went."""
+    ids = list(connection.execute(OLDEST, {"p_before": before}).scalars())
+    if ids:
+        connection.execute(delete(r).where(r.c.id.in_(ids)))
+    return len(ids)

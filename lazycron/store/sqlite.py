@@ -1,0 +1,59 @@
+"""SQLite: one UPDATE … RETURNING, which is also the write every transaction must begin with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, update
+
+from lazycron.outcomes import Claim
+from lazycron.schema import scheduled_task as t
+from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+
+LEAST_BUSY_TIMEOUT_MS = 1000
+
+
+class SQLiteClaim:
+    """UPDATE the row whose id the subselect finds, and return it."""
+
+    def __init__(self, claiming: Claiming) -> None:
+        self.claiming = claiming
+        self.take = (
+            update(t)
+            .where(t.c.id == claiming.first_due(t.c.id).scalar_subquery())
+            .values(claiming.stamps)
+            .returning(*CLAIMED_COLUMNS)
+        )
+
+    def __call__(self, connection: Connection, stamp: Stamp) -> Claim | None:
+        """Claim the oldest due row, or return None."""
+        row = connection.execute(self.take, self.claiming.values(stamp)).one_or_none()
+        return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
+
+
+@contextmanager
+def without_waiting(connection: Connection) -> Iterator[None]:
+    """Answer "locked" at once instead of after the busy timeout, for the time of this block."""
+    before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+    try:
+        yield
+    finally:
+        connection.rollback()
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(before)}")
+
+
+def take_write_lock(connection: Connection) -> None:
+    """Begin a transaction that holds the file's write lock from its first moment."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def advice(connection: Connection) -> list[str]:
+    """Return what is advisable for a file that requests and tasks write at the same time."""
+    found = []
+    mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+    if mode != "wal":
+        found.append(f"journal_mode is {mode}; with WAL readers do not wait for writers")
+    timeout = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    if timeout < LEAST_BUSY_TIMEOUT_MS:
+        found.append(f"busy_timeout is {timeout} ms; with 5000 a writer waits for its turn")
+    return found

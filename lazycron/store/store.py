@@ -1,0 +1,335 @@
+"""The store: one method for each thing done to the database, each a transaction of its own."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, bindparam, inspect, select, true
+from sqlalchemy.exc import IntegrityError
+
+from lazycron.outcomes import Claim, Settlement
+from lazycron.schema import UTCDateTime, scheduled_task
+from lazycron.store import claims, history, rows, settings, sqlite
+from lazycron.store.claims import Abandoned, Changed, Claiming, Lost, Recorded, Stamp
+from lazycron.store.history import RunRecord
+from lazycron.store.portable import PortableClaim
+from lazycron.store.rows import TaskRow
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+INSTALLATION = "installation"
+
+
+class Claimer(Protocol):
+    """A dialect's way to claim the oldest due row."""
+
+    def __call__(self, connection: Connection, stamp: Stamp) -> Claim | None:
+        """Claim the oldest due row, or return None."""
+
+
+CLAIMERS: Mapping[str, Callable[[Claiming], Claimer]] = {"sqlite": sqlite.SQLiteClaim}
+
+
+class Store:
+    """All that lazycron asks of its database.
+
+    Methods take and give plain values and let the database's errors out; `fault_of` says what one
+    means. Nothing stays checked out between two calls.
+    """
+
+    def __init__(self, engine: Engine, by: str) -> None:
+        self.engine = engine
+        self.by = by
+        self.know({})
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the database is one file with one writer at a time."""
+        return self.engine.dialect.name == "sqlite"
+
+    @property
+    def database(self) -> str:
+        """What names the database: SQLite's file as an absolute path, else the URL without secrets."""
+        url = self.engine.url
+        if self.is_sqlite:
+            return str(Path(url.database or "").absolute())
+        return url.set(password=None).render_as_string()
+
+    def close(self) -> None:
+        """Close the pool's connections."""
+        self.engine.dispose()
+
+    def know(self, leases: Mapping[str, timedelta]) -> None:
+        """Learn the known tasks' names and leases; statements are built once for each set."""
+        claiming = Claiming(leases)
+        self._claiming = claiming
+        self._leases = dict(leases)
+        self._claim_known = self._claimer(claiming)
+        self._abandoned = claims.select_abandoned(claiming.names)
+        self._next_due = (
+            select(scheduled_task.c.next_run_at)
+            .where(
+                scheduled_task.c.enabled == true(),
+                scheduled_task.c.name.in_(claiming.names),
+                scheduled_task.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
+            )
+            .order_by(scheduled_task.c.next_run_at, scheduled_task.c.id)
+            .limit(1)
+        )
+
+    def _claimer(self, claiming: Claiming) -> Claimer:
+        return CLAIMERS.get(self.engine.dialect.name, PortableClaim)(claiming)
+
+    def _claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
+        if not stamp.without:
+            return self._claim_known(connection, stamp)
+        # A tick that has just made rows builds a claim without them; that happens once a row.
+        leases = {n: lease for n, lease in self._leases.items() if n not in stamp.without}
+        return self._claimer(Claiming(leases))(connection, stamp)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the known tasks."""
+        return self._claiming.names
+
+    def has_tables(self) -> bool:
+        """Tell whether lazycron's tables are there."""
+        return inspect(self.engine).has_table(scheduled_task.name)
+
+    def advice(self) -> list[str]:
+        """Return what is advisable about the database's settings; empty if nothing is."""
+        if not self.is_sqlite:
+            return []
+        with self.engine.connect() as connection:
+            return sqlite.advice(connection)
+
+    # claims
+
+    def claim(self, stamp: Stamp) -> Claim | None:
+        """Claim the oldest due row of a known task."""
+        with self.engine.begin() as connection:
+            return self._claim(connection, stamp)
+
+    def claim_by_name(self, name: str, stamp: Stamp) -> Claim | None:
+        """Claim a task's recurring row, due or not; None where it is claimed already."""
+        with self.engine.begin() as connection:
+            return claims.claim_by_name(connection, self._claiming, stamp, name)
+
+    def record(self, settlement: Settlement, then: Stamp | None) -> Recorded | Changed | Lost:
+        """Write a settlement and its history row, and in the same commit claim the next row."""
+        with self.engine.begin() as connection:
+            if claims.record(connection, settlement, self.by):
+                return Recorded(self._claim(connection, then) if then else None)
+        values = {"p_id": settlement.claim.id, "p_token": settlement.claim.token}
+        with self.engine.connect() as connection:
+            schedule = connection.execute(claims.STILL_OURS, values).scalar()
+        return Lost() if schedule is None else Changed(schedule)
+
+    def renew(self, claim: Claim, until: datetime) -> bool:
+        """Move a claim's lease end; False where the claim is no longer ours."""
+        values = {"p_id": claim.id, "p_token": claim.token, "p_lease": until}
+        with self._unwaiting() as connection:
+            renewed = connection.execute(claims.RENEW, values).rowcount == 1
+            connection.commit()
+            return renewed
+
+    def checkpoint(
+        self, claim: Claim, progress: str, done: int | None, total: int | None, until: datetime
+    ) -> bool:
+        """Store a run's progress and renew its lease; False where the claim is no longer ours."""
+        values = {
+            "p_id": claim.id,
+            "p_token": claim.token,
+            "p_lease": until,
+            "p_progress": progress,
+            "p_done": done,
+            "p_total": total,
+        }
+        with self.engine.begin() as connection:
+            return connection.execute(claims.CHECKPOINT, values).rowcount == 1
+
+    def abandoned(self, now: datetime, floor: datetime) -> list[Abandoned]:
+        """Read the known tasks' claims whose lease has ended."""
+        with self.engine.connect() as connection:
+            found = connection.execute(self._abandoned, {"p_now": now, "p_floor": floor})
+            return [claims.to_abandoned(row) for row in found]
+
+    def write_lock_is_free(self) -> bool:
+        """Tell whether SQLite's write lock can be had without waiting; True on the servers."""
+        if not self.is_sqlite:
+            return True
+        with self._unwaiting() as connection:
+            sqlite.take_write_lock(connection)
+        return True
+
+    def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
+        """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
+        with self._unwaiting() as connection:
+            buried = claims.bury(connection, settlement, by, now)
+            connection.commit()
+            return buried
+
+    def claim_of(self, name: str) -> Abandoned | None:
+        """Read who holds a task's recurring row, if anybody does."""
+        with self.engine.connect() as connection:
+            row = connection.execute(claims.CLAIM_OF, {"p_name": name}).one_or_none()
+        return None if row is None else claims.to_abandoned(row)
+
+    def release(self, settlement: Settlement, by: str) -> bool:
+        """Take a claim, held by `by`, off its row; False if it was no longer there."""
+        with self.engine.begin() as connection:
+            return claims.release(connection, settlement, by)
+
+    def next_due(self, floor: datetime = EPOCH) -> datetime | None:
+        """Return when a known row is next due or a lease ends."""
+        with self.engine.connect() as connection:
+            return connection.execute(self._next_due, {"p_floor": floor}).scalar()
+
+    @contextmanager
+    def _unwaiting(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection:
+            if not self.is_sqlite:
+                yield connection
+                return
+            with sqlite.without_waiting(connection):
+                yield connection
+
+    # recurring rows
+
+    def make_row(
+        self, name: str, schedule: str, *, enabled: bool, next_run_at: datetime, now: datetime
+    ) -> bool:
+        """Insert a task's recurring row; False where it is there already."""
+        try:
+            with self.engine.begin() as connection:
+                rows.make(
+                    connection,
+                    name=name,
+                    schedule=schedule,
+                    enabled=enabled,
+                    next_run_at=next_run_at,
+                    now=now,
+                )
+        except IntegrityError:
+            return False
+        return True
+
+    def rows(self) -> list[TaskRow]:
+        """Read every recurring row, known or not, by name."""
+        with self.engine.connect() as connection:
+            return rows.read_all(connection)
+
+    def known_rows(self) -> list[TaskRow]:
+        """Read the recurring rows of known tasks."""
+        with self.engine.connect() as connection:
+            return rows.read_known(connection, self.names)
+
+    def row(self, name: str) -> TaskRow | None:
+        """Read one task's recurring row."""
+        with self.engine.connect() as connection:
+            return rows.read(connection, name)
+
+    def override(
+        self, row: TaskRow, schedule: str | None, *, next_run_at: datetime, scheduled_for: datetime
+    ) -> bool:
+        """Set or clear the operator's schedule; False if the row has changed since it was seen."""
+        with self.engine.begin() as connection:
+            return rows.override(
+                connection, row, schedule, next_run_at=next_run_at, scheduled_for=scheduled_for
+            )
+
+    def bring_in(
+        self, row: TaskRow, schedule: str, *, next_run_at: datetime, scheduled_for: datetime
+    ) -> bool:
+        """Store a schedule changed in code; False if the row has changed since it was seen."""
+        with self.engine.begin() as connection:
+            return rows.bring_in(
+                connection, row, schedule, next_run_at=next_run_at, scheduled_for=scheduled_for
+            )
+
+    def enable(self, name: str, *, enabled: bool) -> bool:
+        """Switch a task on or off; False if it has no row."""
+        with self.engine.begin() as connection:
+            return rows.enable(connection, name, enabled=enabled)
+
+    def forget(self, name: str) -> bool:
+        """Delete a task's recurring row unless it is claimed."""
+        with self.engine.begin() as connection:
+            return rows.forget(connection, name)
+
+    def see(self, now: datetime, before: datetime) -> None:
+        """Stamp `seen_at` of known rows that were last stamped before a moment."""
+        with self.engine.begin() as connection:
+            rows.see(connection, self.names, now, before)
+
+    def forget_unseen(self, before: datetime) -> int:
+        """Delete free recurring rows that no code has known since a moment."""
+        with self.engine.begin() as connection:
+            return rows.forget_unseen(connection, self.names, before)
+
+    def any_unknown(self) -> bool:
+        """Tell whether enabled rows exist whose task this process does not know."""
+        with self.engine.connect() as connection:
+            return rows.any_unknown(connection, self.names)
+
+    # history
+
+    def history(self, name: str | None, limit: int) -> list[RunRecord]:
+        """Read the newest runs, of one task or of all."""
+        with self.engine.connect() as connection:
+            return history.newest(connection, name, limit)
+
+    def prune_beyond(self, name: str, keep: int) -> int:
+        """Delete what a recurring task has beyond its newest `keep` runs."""
+        with self.engine.connect() as connection:
+            last = history.beyond(connection, name, keep)
+        if last is None:
+            return 0
+        with self.engine.begin() as connection:
+            return history.delete_up_to(connection, name, last)
+
+    def prune_older(self, before: datetime) -> int:
+        """Delete up to a thousand of the oldest runs that started before a moment."""
+        with self.engine.begin() as connection:
+            return history.delete_older(connection, before)
+
+    # settings
+
+    def settings(self) -> dict[str, str]:
+        """Read the settings that all hosts share."""
+        with self.engine.connect() as connection:
+            return settings.read(connection)
+
+    def put_setting(self, name: str, value: str, now: datetime) -> None:
+        """Store a setting, whether it is there or not."""
+        # The UPDATE comes first: a transaction on SQLite must begin with a write.
+        with self.engine.begin() as connection:
+            if settings.change(connection, name, value, now):
+                return
+        if not self._add_setting(name, value, now):
+            with self.engine.begin() as connection:
+                settings.change(connection, name, value, now)
+
+    def installation_id(self, now: datetime) -> str:
+        """Return this installation's id, making it where there is none; one racer wins."""
+        with self.engine.connect() as connection:
+            found = settings.read_one(connection, INSTALLATION)
+        if found is not None:
+            return found
+        self._add_setting(INSTALLATION, claims.new_token(), now)
+        with self.engine.connect() as connection:
+            return settings.read_one(connection, INSTALLATION) or ""
+
+    def _add_setting(self, name: str, value: str, now: datetime) -> bool:
+        try:
+            with self.engine.begin() as connection:
+                settings.add(connection, name, value, now)
+        except IntegrityError:
+            return False
+        return True
+
+    def act(self, *, who: str, verb: str, name: str | None, detail: str, at: datetime) -> None:
+        """Note who did what when."""
+        with self.engine.begin() as connection:
+            settings.act(connection, who=who, verb=verb, name=name, detail=detail, at=at)

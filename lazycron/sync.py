@@ -1,0 +1,132 @@
+"""Rows for tasks: made, brought up to date with the code, and forgotten with it."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from lazycron.facts import Facts
+from lazycron.registry import Registry
+from lazycron.schedules import Schedule
+from lazycron.store import Store, TaskRow
+from lazycron.tasks import Task
+
+SEEN_LIFE = timedelta(days=1)
+UNSEEN_LIFE = timedelta(days=14)
+AGAIN_AFTER = 60.0
+FORGET_AFTER = 3600.0
+MOST_TRIES = 10
+
+
+class Sync:
+    """Compares rows with tasks at a process's first look, after registrations, and each minute.
+
+    A changed schedule is brought in once a process, at its first look, so that two versions of
+    the code which run side by side do not fight over the row.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        facts: Facts,
+        monotonic: Callable[[], float],
+        default_lease: timedelta,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._facts = facts
+        self._monotonic = monotonic
+        self._default_lease = default_lease
+        self._brought_in: set[str] = set()
+        self._version: int | None = None
+        self._again_at = 0.0
+        self._forget_at: float | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a look at the rows is due even if no task is."""
+        return self._version != self._registry.version
+
+    def lease_of(self, task: Task) -> timedelta:
+        """Return how long a claim of a task holds."""
+        return task.lease or self._default_lease
+
+    def bring_in_when_due(self, now: datetime) -> frozenset[str]:
+        """Do `bring_in` if tasks were registered since the last time, or a minute has passed."""
+        if not self.is_wanted and self._monotonic() < self._again_at:
+            return frozenset()
+        return self.bring_in(now)
+
+    def bring_in(self, now: datetime) -> frozenset[str]:
+        """Make missing rows, store changed schedules; return the names whose rows were made."""
+        version = self._registry.version
+        tasks = list(self._registry)
+        self._store.know({task.name: self.lease_of(task) for task in tasks})
+        rows = {row.name: row for row in self._store.known_rows()}
+        made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
+        self._keep_seen(rows, now)
+        self._facts.unknown_rows = self._store.any_unknown()
+        self._version = version
+        self._again_at = self._monotonic() + AGAIN_AFTER
+        return frozenset(made)
+
+    def _bring_in_one(self, task: Task, row: TaskRow | None, now: datetime) -> bool:
+        first = task.name not in self._brought_in
+        self._brought_in.add(task.name)
+        if task.schedule is None:
+            # Once scheduled, now only enqueued: the recurring row has nothing left to say.
+            if row is not None and first:
+                self._store.forget(task.name)
+            return False
+        if row is None:
+            return self._make(task, now)
+        if first and row.schedule != task.schedule.text:
+            self._store_schedule(row, task.schedule, now)
+        return False
+
+    def _make(self, task: Task, now: datetime) -> bool:
+        first_due = task.first_due(now)
+        if first_due is None or task.schedule is None:
+            return False
+        return self._store.make_row(
+            task.name,
+            task.schedule.text,
+            enabled=task.enabled,
+            next_run_at=max(first_due, now),
+            now=now,
+        )
+
+    def _store_schedule(self, row: TaskRow, schedule: Schedule, now: datetime) -> None:
+        old = row.schedule
+        for _ in range(MOST_TRIES):
+            # Under an operator's override the code's schedule is stored, but does not count yet.
+            moved = row.next_run_at if row.schedule_override else moved_to(row, schedule, now)
+            if self._store.bring_in(
+                row,
+                schedule.text,
+                next_run_at=moved,
+                scheduled_for=scheduled_for(row, moved),
+            ):
+                return
+            fresh = self._store.row(row.name)
+            if fresh is None or fresh.schedule != old:
+                return  # another process was first
+            row = fresh
+
+    def _keep_seen(self, rows: dict[str, TaskRow], now: datetime) -> None:
+        before = now - SEEN_LIFE
+        if any(row.seen_at is None or row.seen_at < before for row in rows.values()):
+            self._store.see(now, before)
+        if self._forget_at is None or self._monotonic() >= self._forget_at:
+            self._store.forget_unseen(now - UNSEEN_LIFE)
+            self._forget_at = self._monotonic() + FORGET_AFTER
+
+
+def moved_to(row: TaskRow, schedule: Schedule, now: datetime) -> datetime:
+    """Return where a new schedule moves a row: sooner if it says so, never before now."""
+    regular = schedule.next_after(row.last_run_at or row.created_at)
+    return max(now, min(row.next_run_at, regular))
+
+
+def scheduled_for(row: TaskRow, moved: datetime) -> datetime:
+    """Return the nominal due time after a move: what it was if the row stays where it is."""
+    return row.scheduled_for if moved == row.next_run_at else moved
