@@ -106,7 +106,9 @@ class LazyCron:
             raise ConfigurationError(message)
         unknown = sorted(set(settings) - set(self._given))
         if unknown:
-            message = f"no setting is named {', '.join(unknown)}; there are {', '.join(self._given)}"
+            message = (
+                f"no setting is named {', '.join(unknown)}; there are {', '.join(self._given)}"
+            )
             raise ConfigurationError(message)
         given = self._given | settings
         checked = check_settings(**given)
@@ -469,9 +471,14 @@ class LazyCron:
         """Return what is wrong or advisable, each with what to do; empty if nothing is."""
         problems = [*self._check_secret(), *self._check_database()]
         parts = self.parts
-        for part, problem in (("state_file", parts.statefile.problem), ("log_file", parts.logfile.problem)):
+        for part, problem in (
+            ("state_file", parts.statefile.problem),
+            ("log_file", parts.logfile.problem),
+        ):
             if problem:
-                problems.append(Problem(part, f"{problem}; every process looks for itself until it is mended"))
+                problems.append(
+                    Problem(part, f"{problem}; every process looks for itself until it is mended")
+                )
         if not self._settings.is_on:
             text = "LAZYCRON=off (or enabled=False): no request and no loop runs tasks here"
             problems.append(Problem("off", text))
@@ -483,7 +490,9 @@ class LazyCron:
             return []
         what = "a secret is missing" if not given else "a secret is too short"
         off = "" if good else ", so the cron URL is off"
-        text = f"{what}{off}: set secret= or LAZYCRON_SECRET to {SHORTEST_SECRET} characters or more"
+        text = (
+            f"{what}{off}: set secret= or LAZYCRON_SECRET to {SHORTEST_SECRET} characters or more"
+        )
         return [Problem("secret", text)]
 
     def _check_database(self) -> list[Problem]:
@@ -500,7 +509,9 @@ class LazyCron:
         unknown = [row.name for row in rows if row.enabled and row.name not in self._registry]
         problems = [Problem("database_settings", text) for text in advice]
         if unknown:
-            text = f"rows without code here: {', '.join(unknown)}; `lazycron forget NAME` removes one"
+            text = (
+                f"rows without code here: {', '.join(unknown)}; `lazycron forget NAME` removes one"
+            )
             problems.append(Problem("unknown_tasks", text))
         return problems
 
@@ -534,7 +545,7 @@ class LazyCron:
         _refuse_in_loop("close", "await cron.aclose()")
         return self._close(timeout)
 
-    async def aclose(self, timeout: Duration | None = None) -> bool:
+    async def aclose(self, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - it waits in a thread
         """Do what `close` does, without blocking the loop that async tasks may need to end."""
         return await asyncio.to_thread(self._close, timeout)
 

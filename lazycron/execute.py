@@ -95,7 +95,9 @@ class Execution:
     interrupted: Callable[[], bool]
 
 
-def execute(task: Task, execution: Execution, arguments: tuple[list[Any], dict[str, Any]]) -> Outcome:
+def execute(
+    task: Task, execution: Execution, arguments: tuple[list[Any], dict[str, Any]]
+) -> Outcome:
     """Call the task's function with its arguments and return what that came to.
 
     Whatever the function raises, SystemExit and its kind included, is a failure; a real one is
@@ -145,7 +147,7 @@ def _postponed(asked: Postpone, ms: int, execution: Execution) -> Outcome:
     )
 
 
-def _returned(value: Any, ms: int) -> Outcome:
+def _returned(value: object, ms: int) -> Outcome:
     if value is None or (isinstance(value, str) and not value.strip()):
         return Outcome(status=Status.OK, ms=ms)
     if isinstance(value, str):

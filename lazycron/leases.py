@@ -81,9 +81,7 @@ class Leases:
 
     def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=self._serve, name="lazycron-leases", daemon=True
-            )
+            self._thread = threading.Thread(target=self._serve, name="lazycron-leases", daemon=True)
             self._thread.start()
 
     def _serve(self) -> None:

@@ -54,8 +54,8 @@ class Outcome:
     """What a run came to, in texts every database can store.
 
     `again_at` is set for a postponed run; `interrupted` says that the process was asked to stop
-    by a real signal or cancellation, which is obeyed once the outcome is recorded. `ms` is None where
-    nobody could measure it: the run was lost.
+    by a real signal or cancellation, which is obeyed once the outcome is recorded. `ms` is None
+    where nobody could measure it: the run was lost.
     """
 
     status: Status

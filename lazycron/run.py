@@ -72,9 +72,7 @@ class Run:
         )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
-    def checkpoint(
-        self, value: Json, *, done: int | None = None, total: int | None = None
-    ) -> None:
+    def checkpoint(self, value: Json, *, done: int | None = None, total: int | None = None) -> None:
         """Store how far the run has come, and renew its lease.
 
         `value` is JSON of at most 64 KiB; a later attempt finds it as `run.progress`. Raises

@@ -246,9 +246,7 @@ class Runner:
 
     def _begin(self, door: Door) -> Tick:
         moments = Moments(self._clock, door.now)
-        return Tick(
-            door=door, moments=moments, due=moments.now(), begun=self._clock.monotonic()
-        )
+        return Tick(door=door, moments=moments, due=moments.now(), begun=self._clock.monotonic())
 
     def _bury(self, tick: Tick) -> None:
         self._burial.look(tick.due, self._floor(), tick.earliest)
@@ -341,9 +339,7 @@ class Runner:
             return kept
 
         def stopping() -> bool:
-            late = (
-                lease.last_renewal is not None and self._clock.monotonic() >= lease.last_renewal
-            )
+            late = lease.last_renewal is not None and self._clock.monotonic() >= lease.last_renewal
             return late or lease.lost or self.stopping.is_set()
 
         return Execution(
@@ -447,10 +443,12 @@ class Runner:
             self._store.prune_older(tick.due - self._keep_age)
 
     def _decide(self, tick: Tick) -> Decisions:
-        """Say what was decided about every registered task; a visitor's tick only what it touched."""
+        """Say what was decided about every task; in a visitor's tick, about those it touched."""
         decisions = self._ran(tick)
         for name in tick.made:
-            decisions[name] = Decision("deferred", "its row was made in this tick; it runs in a later one")
+            decisions[name] = Decision(
+                "deferred", "its row was made in this tick; it runs in a later one"
+            )
         if tick.door.trigger in ("traffic", "admin"):
             return decisions
         rows = {row.name: row for row in self._store.known_rows()}

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 try:
     import fcntl
@@ -122,10 +121,10 @@ class StateFile:
                 os.write(descriptor, _format(state))
             finally:
                 os.close(descriptor)
-            os.replace(beside, self.path)
+            beside.replace(self.path)
         except OSError as error:
             with suppress(OSError):
-                os.unlink(beside)
+                beside.unlink()
             self.problem = f"state file {self.path}: {error.strerror or error}"
             self._remembered = (self._monotonic() + REMEMBERED, state)
         else:
@@ -225,7 +224,7 @@ def _seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
 
 
-def _moment(value: Any) -> datetime | None:
+def _moment(value: object) -> datetime | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

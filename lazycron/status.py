@@ -51,7 +51,9 @@ class Problem:
         return self.text
 
 
-def status_of(name: str, task: Task | None, row: TaskRow | None, why: Why, now: datetime) -> TaskStatus:
+def status_of(
+    name: str, task: Task | None, row: TaskRow | None, why: Why, now: datetime
+) -> TaskStatus:
     """Put a task's code and row together."""
     return TaskStatus(
         name=name,

@@ -36,7 +36,7 @@ class Task:
     timeout: timedelta | None
     run_parameter: str | None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the function returns
         """Call the function, as if it had never been registered."""
         return self.function(*args, **kwargs)
 
@@ -88,7 +88,7 @@ def _named(*values: object) -> list[tuple[str, object]]:
     return list(zip(("every", "crontab", "schedule"), values, strict=True))
 
 
-def make_task(  # noqa: PLR0913 - the public options of cron.task, each by name
+def make_task(
     function: Callable[..., Any],
     *,
     schedule: Schedule | None,
@@ -176,7 +176,11 @@ def _check_callable_alone(function: Callable[..., Any], run_parameter: str | Non
     """Refuse a scheduled function that has a parameter which nobody would fill in."""
     for parameter in inspect.signature(function).parameters.values():
         open_ended = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.name == run_parameter or open_ended or parameter.default is not parameter.empty:
+        if (
+            parameter.name == run_parameter
+            or open_ended
+            or parameter.default is not parameter.empty
+        ):
             continue
         message = (
             f"task {function.__name__} is scheduled, but nothing fills in its parameter "

@@ -69,6 +69,7 @@ class Trigger:
         self._lock = threading.Lock()
         self._threads: list[TickThread] = []
         self._errands: SimpleQueue[Errand] = SimpleQueue()
+        self._url: Errand | None = None
 
     # called by the edges
 
@@ -92,19 +93,24 @@ class Trigger:
         """Tick for the cron URL in a tick thread; a tick under way that does not hang is shared."""
         self._fresh_after_fork()
         with self._lock:
-            for held in self._threads:
-                errand = held.errand
-                shared = errand is not None and (held.ticking or errand.kind == "url")
-                if errand is not None and shared and not self._is_hanging(held):
-                    return errand.report
-            errand = Errand("url", loop)
-            self._send(errand)
+            errand = self._under_way()
+            if errand is None:
+                errand = self._url = Errand("url", loop)
+                self._send(errand)
             return errand.report
 
     def tick_here(self, kind: Visit | Literal["url"], bridge: Bridge = in_a_new_loop) -> TickReport:
         """Tick in the calling thread, for hosts that freeze a process after the response."""
         self.look_again_at = self._cron.settings.clock.monotonic() + LOOK_EVERY
         return self._run_due(self._cron.parts, kind, bridge, stays=False)
+
+    def look_here(self, kind: Visit, bridge: Bridge = in_a_new_loop) -> None:
+        """Look, and tick if anything is due, in the calling thread."""
+        self.look_again_at = self._cron.settings.clock.monotonic() + LOOK_EVERY
+        if self._closing or not self._cron.settings.is_on:
+            self.look_again_at = inf
+        elif self._is_wanted(self._cron.parts, kind):
+            self.tick_here(kind, bridge)
 
     def open(self) -> None:
         """Start afresh: an app that was shut down in this process is served again."""
@@ -126,15 +132,25 @@ class Trigger:
         self._lock = threading.Lock()
         self._threads = []
         self._errands = SimpleQueue()
+        self._url = None
         if self._pid is not None:
             self.look_again_at = -inf
         self._pid = os.getpid()
         atexit.register(_drain_at_exit, self, self._pid)
 
+    def _under_way(self) -> Errand | None:
+        """Return the errand whose tick the cron URL can share: it ticks, or is about to."""
+        for held in self._threads:
+            if held.errand is not None and held.ticking and not self._is_hanging(held):
+                return held.errand
+        taken = [held.errand for held in self._threads]
+        waiting = self._url is not None and not self._url.report.done()
+        return self._url if waiting and self._url not in taken else None
+
     def _send(self, errand: Errand) -> None:
         """Hand an errand to an idle thread, or to a further one where all others hang."""
-        idle = any(held.errand is None for held in self._threads)
-        if not idle:
+        idle = sum(held.errand is None for held in self._threads)
+        if idle <= self._errands.qsize():
             hanging = all(self._is_hanging(held) for held in self._threads)
             full = len(self._threads) >= MOST_THREADS
             if full or not hanging:
@@ -163,6 +179,7 @@ class Trigger:
             errand = errands.get()
             with self._lock:
                 held.errand = errand
+                held.ticking = errand.kind == "url"
             try:
                 time.sleep(HEAD_START)
                 if not self._closing:

@@ -132,9 +132,7 @@ class Why:
                 f"hanging: running {since}, {lease}; "
                 f"`lazycron release {row.name} --force` frees it",
             )
-        return Explanation(
-            Reason.RUNNING, f"running {since}, {lease}; it runs again after that"
-        )
+        return Explanation(Reason.RUNNING, f"running {since}, {lease}; it runs again after that")
 
 
 def _without_row(task: Task | None) -> Explanation:

@@ -1,6 +1,7 @@
 """Alembic's entry: migrates the connection that lazycron hands in."""
 
 from alembic import context
+
 from lazycron.migrate import VERSION_TABLE
 from lazycron.schema import metadata
 

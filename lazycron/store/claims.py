@@ -57,8 +57,9 @@ def new_token() -> str:
 class Stamp:
     """What a claim writes: who, since when, by which trigger, under which token.
 
-    `due` is the tick's start, by which dueness is judged; `start` the claim's own moment. Rows before
-    `floor` are all unknown; names in `without` are not claimed, since their rows were made just now.
+    `due` is the tick's start, by which dueness is judged; `start` the claim's own moment. Rows
+    before `floor` are all unknown; names in `without` are not claimed, since their rows were made
+    just now.
     """
 
     due: datetime
@@ -136,17 +137,15 @@ class Claiming:
 
         `scheduled_for` stands first in the SET clause, since MariaDB evaluates from left to right.
         """
-        due = and_(
-            t.c.enabled == true(), t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime)
-        )
-        nominal = case(
-            (due, t.c.scheduled_for), else_=bindparam("p_start", type_=UTCDateTime)
-        )
+        due = and_(t.c.enabled == true(), t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime))
+        nominal = case((due, t.c.scheduled_for), else_=bindparam("p_start", type_=UTCDateTime))
         values = [(t.c.scheduled_for, nominal)]
         values += [(t.c[name], value) for name, value in self.stamps.items()]
         return (
             update(t)
-            .where(t.c.name == bindparam("p_name"), t.c.key == RECURRING, t.c.lock_token.is_(null()))
+            .where(
+                t.c.name == bindparam("p_name"), t.c.key == RECURRING, t.c.lock_token.is_(null())
+            )
             .ordered_values(*values)
         )
 
@@ -177,7 +176,7 @@ class Claiming:
             "p_trigger": stamp.trigger,
         }
 
-    def to_claim(self, row: Row[Any], stamp: Stamp, *, attempt: int) -> Claim:
+    def to_claim(self, row: Row[*tuple[Any, ...]], stamp: Stamp, *, attempt: int) -> Claim:
         """Turn a claimed row into the plain value that travels on."""
         return Claim(
             id=row.id,
@@ -216,9 +215,7 @@ def claim_by_name(
 
 
 OURS = and_(t.c.id == bindparam("p_id"), t.c.lock_token == bindparam("p_token"))
-RENEW = (
-    update(t).where(OURS).values(next_run_at=bindparam("p_lease", type_=UTCDateTime))
-)
+RENEW = update(t).where(OURS).values(next_run_at=bindparam("p_lease", type_=UTCDateTime))
 CHECKPOINT = RENEW.values(
     progress=bindparam("p_progress"),
     progress_done=bindparam("p_done"),
@@ -250,7 +247,7 @@ SETTLED: dict[str, Any] = {
     "progress_total": _unless_cleared(t.c.progress_total),
     "counters": bindparam("p_counters"),
 }
-RECORD = update(t).where(OURS, SCHEDULE_NOW == bindparam("p_schedule")).values(SETTLED)
+RECORD = update(t).where(OURS, bindparam("p_schedule") == SCHEDULE_NOW).values(SETTLED)
 RELEASE = update(t).where(OURS).values(SETTLED)
 BURY = (
     update(t)
@@ -337,7 +334,7 @@ CLAIM_OF = select(*ABANDONED_COLUMNS).where(
 )
 
 
-def to_abandoned(row: Row[Any]) -> Abandoned:
+def to_abandoned(row: Row[*tuple[Any, ...]]) -> Abandoned:
     """Read a claimed row back as the claim somebody holds or held."""
     claim = Claim(
         id=row.id,

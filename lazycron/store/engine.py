@@ -1,5 +1,6 @@
 """lazycron's own engine: from a URL, or a clone of the app's."""
 
+import sqlite3
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
@@ -70,14 +71,14 @@ def clone_engine(engine: Engine) -> Engine:
     return own.execution_options(isolation_level="READ COMMITTED")
 
 
-def _prefer_wal(connection: Any, record: object) -> None:
+def _prefer_wal(connection: sqlite3.Connection, record: object) -> None:
     del record
     cursor = connection.cursor()
     try:
         cursor.execute("PRAGMA journal_mode")
         if cursor.fetchone()[0] != "wal":
             cursor.execute("PRAGMA journal_mode=WAL")
-    except connection.OperationalError:
+    except sqlite3.OperationalError:
         # Another connection is writing at this very moment; the next one to open switches.
         pass
     finally:

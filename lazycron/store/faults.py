@@ -5,7 +5,6 @@ from enum import StrEnum
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-
 DatabaseError = SQLAlchemyError
 
 
@@ -18,13 +17,9 @@ class Fault(StrEnum):
     OTHER = "other"
 
 
-DEADLOCK, LOCK_TIMEOUT, NO_TABLE = 1213, 1205, 1146
-SERIALIZATION, DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE = (
-    "40001",
-    "40P01",
-    "55P03",
-    "42P01",
-)
+# MariaDB's error numbers and PostgreSQL's SQLSTATEs: deadlock, lock timeout, serialization failure.
+BUSY = {1213, 1205, "40001", "40P01", "55P03"}
+MISSING = {1146, "42P01"}
 
 
 def fault_of(error: Exception) -> Fault:
@@ -36,11 +31,9 @@ def fault_of(error: Exception) -> Fault:
     original = error.orig
     code = getattr(original, "sqlstate", None) or _number(original)
     text = str(original).lower()
-    if code in (DEADLOCK, LOCK_TIMEOUT, SERIALIZATION, DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE):
+    if code in BUSY or "is locked" in text:
         return Fault.BUSY
-    if "database is locked" in text or "database table is locked" in text:
-        return Fault.BUSY
-    if code in (NO_TABLE, UNDEFINED_TABLE) or "no such table" in text:
+    if code in MISSING or "no such table" in text:
         return Fault.MISSING
     if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
         return Fault.GONE

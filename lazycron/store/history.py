@@ -113,7 +113,7 @@ def newest(connection: Connection, name: str | None, limit: int) -> list[RunReco
     return [_to_record(row) for row in rows]
 
 
-def _to_record(row: Row[Any]) -> RunRecord:
+def _to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
     return RunRecord(
         id=row.id,
         task=row.name,

@@ -74,7 +74,7 @@ KNOWN_ROWS = RECURRING_ROWS.where(t.c.name.in_(bindparam("p_names", expanding=Tr
 ROW = select(*COLUMNS).where(BY_NAME)
 
 
-def to_row(row: Row[Any]) -> TaskRow:
+def to_row(row: Row[*tuple[Any, ...]]) -> TaskRow:
     """Read a table row."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's mapping
     values["progress"] = from_json(values["progress"])
@@ -112,7 +112,7 @@ INSERT = insert(t).values(
 )
 
 
-def make(  # noqa: PLR0913 - a row's first values, each by name
+def make(
     connection: Connection,
     *,
     name: str,
@@ -241,9 +241,7 @@ UNKNOWN = (
 )
 
 
-def see(
-    connection: Connection, names: tuple[str, ...], now: datetime, before: datetime
-) -> None:
+def see(connection: Connection, names: tuple[str, ...], now: datetime, before: datetime) -> None:
     """Stamp `seen_at` of known rows that were last stamped before a moment."""
     connection.execute(SEE, {"p_names": names, "p_now": now, "p_before": before})
 

@@ -50,7 +50,7 @@ class Store:
 
     @property
     def database(self) -> str:
-        """What names the database: SQLite's file as an absolute path, else the URL without secrets."""
+        """What names the database: SQLite's file by its absolute path, else the URL, no secrets."""
         url = self.engine.url
         if self.is_sqlite:
             return str(Path(url.database or "").absolute())

@@ -1,0 +1,103 @@
+"""How lazycron is mounted in an app: where it answers, and which requests trigger what."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from lazycron.app import LazyCron
+from lazycron.endpoint import Endpoint, Waiting
+from lazycron.errors import ConfigurationError
+from lazycron.trigger import Trigger, Visit, trigger_of
+
+TickIn = Literal["thread", "request"]
+
+
+class Everything:
+    """Contains every path: the first request takes the slow way and learns what there is."""
+
+    def __contains__(self, path: object) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """The checked arguments of a middleware, the same for every protocol."""
+
+    cron: LazyCron
+    path: str
+    admin_paths: tuple[str, ...]
+    skip_paths: tuple[str, ...]
+    in_request: bool
+    looks: bool
+    waiting: Waiting
+
+    @property
+    def trigger(self) -> Trigger:
+        """The one trigger of this LazyCron, however many edges it is mounted in."""
+        return trigger_of(self.cron)
+
+    def endpoint(self) -> Endpoint:
+        """Build the cron URL's endpoint with the tokens there are now."""
+        return Endpoint(self.cron, self.path, self.waiting)
+
+    def visit(self, path: str) -> Visit | None:
+        """Say what a request for this path triggers as; None: it does not."""
+        if not self.looks or is_below(path, self.skip_paths):
+            return None
+        return "admin" if is_below(path, self.admin_paths) else "traffic"
+
+
+def to_mount(
+    cron: LazyCron,
+    *,
+    path: str,
+    admin_paths: Sequence[str],
+    skip_paths: Sequence[str],
+    tick_in: TickIn,
+    traffic: bool | None,
+    panel: object,
+    waiting: Waiting,
+) -> Mount:
+    """Check a middleware's arguments; raises ConfigurationError that names the bad one."""
+    if not isinstance(cron, LazyCron):
+        message = f"cron={cron!r}: pass the LazyCron whose tasks shall run"
+        raise ConfigurationError(message)
+    if tick_in not in get_args(TickIn):
+        message = f'tick_in={tick_in!r}: pass "thread" or "request"'
+        raise ConfigurationError(message)
+    if panel is not None:
+        message = "panel= is not part of this version; leave it None"
+        raise ConfigurationError(message)
+    in_request = tick_in == "request"
+    return Mount(
+        cron=cron,
+        path=check_path(path),
+        admin_paths=check_prefixes("admin_paths", admin_paths),
+        skip_paths=check_prefixes("skip_paths", skip_paths),
+        in_request=in_request,
+        looks=not in_request if traffic is None else traffic,
+        waiting=waiting,
+    )
+
+
+def check_path(path: object) -> str:
+    """Check the path lazycron answers below; raises ConfigurationError."""
+    if isinstance(path, str) and path.startswith("/") and path.rstrip("/") and path.isascii():
+        return path.rstrip("/")
+    message = f'path={path!r}: pass an ASCII path such as "/lazycron"'
+    raise ConfigurationError(message)
+
+
+def check_prefixes(name: str, prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Check a list of path prefixes; raises ConfigurationError."""
+    found = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
+    for one in found:
+        if not isinstance(one, str) or not one.startswith("/"):
+            message = f'{name}={one!r}: pass path prefixes such as "/admin"'
+            raise ConfigurationError(message)
+    return tuple(one.rstrip("/") for one in found)
+
+
+def is_below(path: str, prefixes: tuple[str, ...]) -> bool:
+    """Tell whether a path is one of the prefixes or below one."""
+    return any(path == one or path.startswith(f"{one}/") for one in prefixes)
