@@ -8,10 +8,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from lazycron.activity import Activity
+from lazycron.burial import Burial
 from lazycron.facts import Facts
 from lazycron.leases import Leases
 from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
+from lazycron.recording import Recorder
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.runner import Runner
@@ -62,18 +65,22 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
             return True
         return store.has_tables()
 
+    activity = Activity(clock.monotonic)
     runner = Runner(
         store=store,
         registry=registry,
         facts=facts,
         clock=clock,
+        activity=activity,
         sync=sync,
-        refresh=refresh,
+        burial=Burial(store, registry.policy_of, logfile, clock.monotonic),
         leases=Leases(store.renew, clock.monotonic),
-        logfile=logfile,
+        recorder=Recorder(store, registry.policy_of, logfile, activity, clock.monotonic),
+        refresh=refresh,
         why=why,
         install=install,
-        retention=(settings.keep_runs, settings.keep_age),
+        keep_runs=settings.keep_runs,
+        keep_age=settings.keep_age,
     )
     return Parts(
         settings=settings,

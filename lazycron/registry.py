@@ -2,8 +2,12 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
-from lazycron.errors import DuplicateTaskError, UnknownTaskError
+from lazycron.errors import DuplicateTaskError, ScheduleError, UnknownTaskError
+from lazycron.outcomes import RECURRING, Claim, Policy
+from lazycron.retry import Retry
+from lazycron.schedules import Schedule, parse
 from lazycron.tasks import Task
 
 
@@ -44,12 +48,33 @@ class Registry:
             raise UnknownTaskError(message)
         return task
 
+    def policy_of(self, claim: Claim) -> Policy:
+        """Return a claim's policy: its task's, with the schedule the row was claimed with.
+
+        A row whose task is unknown here gets the defaults.
+        """
+        task = self._tasks.get(claim.name)
+        policy = task.policy if task else Policy(schedule=None, retry=Retry())
+        if claim.key != RECURRING:
+            return replace(policy, schedule=None)
+        return replace(policy, schedule=_schedule_of(claim, policy.schedule))
+
     def __contains__(self, name: object) -> bool:
         return name in self._tasks
 
     def __iter__(self) -> Iterator[Task]:
         # A copy: a task may be registered by a request while a tick iterates.
         return iter(tuple(self._tasks.values()))
+
+
+def _schedule_of(claim: Claim, own: Schedule | None) -> Schedule | None:
+    """Read the schedule a row was claimed with; the code's where the row's cannot be read."""
+    if own is not None and own.text == claim.schedule:
+        return own
+    try:
+        return parse(claim.schedule)
+    except ScheduleError:
+        return own
 
 
 def _place(task: Task) -> str:

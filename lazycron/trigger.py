@@ -19,8 +19,8 @@ from lazycron.execute import Bridge, in_a_new_loop, on_loop
 from lazycron.moments import Moments
 from lazycron.parts import Parts
 from lazycron.reports import TickReport
-from lazycron.runner import Door
 from lazycron.statefile import State
+from lazycron.ticks import Door
 
 logger = logging.getLogger("lazycron")
 
@@ -171,7 +171,7 @@ class Trigger:
         if held.errand is None or held.thread is None or not self._cron.is_used:
             return False
         longest = self._cron.settings.budget.length
-        return self._cron.parts.runner.is_hanging(held.thread.ident, longest)
+        return self._cron.parts.runner.activity.is_hanging(held.thread.ident, longest)
 
     def _serve(self, held: TickThread) -> None:
         errands = self._errands

@@ -1,0 +1,56 @@
+"""What this process is busy with: ticks under way, runs by thread, and whether it is stopping."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+
+class Activity:
+    """Counts ticks and runs, so that others can wait for them or find one hanging."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.stopping = threading.Event()
+        self._monotonic = monotonic
+        self._ticks = 0
+        self._idle = threading.Condition()
+        self._run_began: dict[int, float] = {}
+
+    @contextmanager
+    def in_a_tick(self) -> Iterator[None]:
+        """Count a tick for the time of this block."""
+        with self._idle:
+            self._ticks += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._ticks -= 1
+                self._idle.notify_all()
+
+    @contextmanager
+    def in_a_run(self) -> Iterator[None]:
+        """Note that this thread is in a run for the time of this block."""
+        thread = threading.get_ident()
+        self._run_began[thread] = self._monotonic()
+        try:
+            yield
+        finally:
+            del self._run_began[thread]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a tick is under way."""
+        return self._ticks > 0
+
+    def wait_idle(self, timeout: float) -> bool:
+        """Wait until no tick is under way, at most `timeout` seconds; return whether none is."""
+        with self._idle:
+            return self._idle.wait_for(lambda: self._ticks == 0, timeout)
+
+    def is_hanging(self, thread: int | None, longer_than: timedelta) -> bool:
+        """Tell whether a thread has been in one run for longer than that."""
+        began = self._run_began.get(thread or 0)
+        if began is None:
+            return False
+        return self._monotonic() - began > longer_than.total_seconds()

@@ -1,0 +1,264 @@
+"""The managing verbs: look at tasks and change their rows, by name."""
+
+from abc import ABC, abstractmethod
+from datetime import datetime, timedelta
+
+from lazycron.checking import check
+from lazycron.clock import to_moment
+from lazycron.durations import Duration, to_duration
+from lazycron.errors import (
+    BusyError,
+    ConfigurationError,
+    NotInstalledError,
+    UnknownTaskError,
+)
+from lazycron.migrate import migrate
+from lazycron.moments import Moments
+from lazycron.outcomes import Outcome, Status, settle
+from lazycron.parts import Parts
+from lazycron.refresh import OFF, ON
+from lazycron.schedules import Every, Schedule, parse
+from lazycron.statefile import State
+from lazycron.status import Problem, TaskStatus, status_of
+from lazycron.store import DatabaseError, Fault, RunRecord, TaskRow, fault_of
+from lazycron.sync import moved_to, scheduled_for
+from lazycron.tasks import Task
+from lazycron.why import Explanation
+
+SHORTEST_OVERRIDE = timedelta(seconds=60)
+LONGEST_OVERRIDE = timedelta(days=30)
+MOST_TRIES = 10
+
+Moment = datetime | float | None
+Name = str | Task
+
+
+class Managing(ABC):
+    """What an operator does; a verb that takes a task's name acts on its recurring row."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> Parts:
+        """The parts of this process, wired at the first use."""
+
+    def sync(self, now: Moment = None) -> bool:
+        """Make rows for new tasks and store changed schedules; False: not installed yet."""
+        parts = self.parts
+        if not parts.runner.install():
+            return False
+        parts.sync.bring_in(self._moment(now))
+        self._refresh()
+        return True
+
+    def overview(self, now: Moment = None) -> list[TaskStatus]:
+        """Return every task at a glance, by name, rows without code included."""
+        parts, moment = self._managing(), self._moment(now)
+        rows = {row.name: row for row in parts.store.rows()}
+        names = sorted(rows.keys() | {task.name for task in self.parts.registry})
+        return [
+            status_of(name, self.parts.registry.get(name), rows.get(name), parts.why, moment)
+            for name in names
+        ]
+
+    def enable(self, name: Name) -> None:
+        """Let a task run; its row stays due as it was. Raises UnknownTaskError."""
+        self._switch(to_name(name), enabled=True)
+
+    def disable(self, name: Name) -> None:
+        """Keep a task from running; a run under way is finished. Raises UnknownTaskError."""
+        self._switch(to_name(name), enabled=False)
+
+    def _switch(self, name: str, *, enabled: bool) -> None:
+        if not self._managing().store.enable(name, enabled=enabled):
+            raise _unknown(name)
+        self._refresh()
+
+    def set_interval(self, name: Name, duration: Duration) -> None:
+        """Override a task's schedule by an interval, until `reset_schedule`.
+
+        Takes 60 seconds to 30 days; raises ScheduleError, a ValueError, for anything else, and
+        UnknownTaskError. The row moves to the new interval after its last run, if that is sooner.
+        """
+        length = to_duration(
+            duration, what="interval", least=SHORTEST_OVERRIDE, most=LONGEST_OVERRIDE
+        )
+        self._override(to_name(name), Every(length))
+
+    def reset_schedule(self, name: Name) -> None:
+        """Take an operator's interval back: the code's schedule counts again."""
+        self._override(to_name(name), None)
+
+    def _override(self, name: str, schedule: Schedule | None) -> None:
+        parts = self._managing()
+        for _ in range(MOST_TRIES):
+            row = self._row(name)
+            now = self._moment(None)
+            counts = schedule or parse(row.schedule or "")
+            moved = moved_to(row, counts, now)
+            text = schedule.text if schedule else None
+            nominal = scheduled_for(row, moved)
+            if parts.store.override(row, text, next_run_at=moved, scheduled_for=nominal):
+                self._refresh()
+                return
+        message = f"the row of {name} changed each of {MOST_TRIES} times it was looked at"
+        raise BusyError(message)
+
+    def release(self, name: Name, *, force: bool = False) -> bool:
+        """End a claim and record its run as lost; False where nobody holds the row.
+
+        A claim renewed within half its lease is very likely alive: raises BusyError unless
+        `force`. Its run, if it still goes on, then changes nothing any more.
+        """
+        name, parts = to_name(name), self._managing()
+        row, held = self._row(name), parts.store.claim_of(to_name(name))
+        if held is None:
+            return False
+        task, now = self.parts.registry.get(row.name), self._moment(None)
+        lease = (task.lease if task else None) or self.parts.settings.lease
+        renewed = held.claim.lease_until - lease
+        if not force and now - renewed < lease / 2:
+            message = (
+                f"{name} is running in {held.by}, which renewed its lease lately; "
+                "force=True (--force) releases it all the same"
+            )
+            raise BusyError(message)
+        outcome = Outcome(status=Status.LOST, message="Lost: released by hand.", ms=None)
+        policy = parts.registry.policy_of(held.claim)
+        settlement = settle(held.claim, outcome, policy, now=now, earliest=now)
+        released = parts.store.release(settlement, held.by)
+        if released:
+            rest = f"{held.claim.trigger}  {outcome.message}"
+            parts.logfile.note(now, name, Status.LOST, None, rest)
+            self._refresh()
+        return released
+
+    def forget(self, name: Name) -> None:
+        """Delete the row of a task whose code is gone.
+
+        Raises UnknownTaskError where there is no row, ConfigurationError for a task this process
+        knows (its row would come back at once) and BusyError for one that is running.
+        """
+        name, parts = to_name(name), self._managing()
+        if name in self.parts.registry:
+            message = f"{name} is registered, so its row would come back; disable it instead"
+            raise ConfigurationError(message)
+        self._row(name)
+        if not parts.store.forget(name):
+            message = f"{name} is running; release it first"
+            raise BusyError(message)
+        self._refresh()
+
+    def why(self, name: Name, now: Moment = None) -> Explanation:
+        """Say why a task is not running now and what would make it run; never raises for that."""
+        parts, name, moment = self.parts, to_name(name), self._moment(now)
+        try:
+            if not parts.runner.install():
+                return parts.why.not_installed()
+            row = parts.store.row(name)
+        except DatabaseError as error:
+            if fault_of(error) is Fault.MISSING:
+                return parts.why.not_installed()
+            return parts.why.unreachable(type(error).__name__)
+        found = parts.why.about(self.parts.registry.get(name), row, moment)
+        return parts.why.with_switches(found, self.state())
+
+    def history(self, name: Name | None = None, limit: int = 40) -> list[RunRecord]:
+        """Return the newest runs, newest first, of one task or of all."""
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            message = f"limit={limit!r}: pass a whole number from 1 up"
+            raise ValueError(message)
+        wanted = None if name is None else to_name(name)
+        found = self._managing().store.history(wanted, limit)
+        if not found and wanted is not None and wanted not in self.parts.registry:
+            self._row(wanted)
+        return found
+
+    def log_tail(self, lines: int = 40) -> list[str]:
+        """Return the newest lines of this host's log file, newest first."""
+        return self.parts.logfile.tail(lines)
+
+    def state(self) -> State:
+        """Return what the state file says, asking the database where it says nothing."""
+        parts = self.parts
+        found = parts.statefile.read(self._moment(None))
+        if found is not None:
+            return found
+        self._managing()
+        return self._refresh()
+
+    def set_triggers(self, *, traffic: bool | None = None, admin: bool | None = None) -> None:
+        """Switch requests on or off as a trigger, for all hosts within a minute.
+
+        `traffic` is any request, `admin` one on the app's own admin paths. The cron URL, the CLI
+        and direct calls run regardless.
+        """
+        parts = self._managing()
+        for name, value in (("traffic", traffic), ("admin", admin)):
+            if value is None:
+                continue
+            if not isinstance(value, bool):
+                message = f"{name}={value!r}: pass True or False"
+                raise ConfigurationError(message)
+            parts.store.put_setting(name, ON if value else OFF, self._moment(None))
+        self._refresh(settings=True)
+
+    def prune(self) -> int:
+        """Delete history beyond `keep_runs` and `keep_age` at once; return how many runs went."""
+        parts = self._managing()
+        gone = sum(
+            parts.store.prune_beyond(name, self.parts.settings.keep_runs)
+            for name in (row.name for row in parts.store.rows())
+        )
+        before = self._moment(None) - self.parts.settings.keep_age
+        while deleted := parts.store.prune_older(before):
+            gone += deleted
+        return gone
+
+    def migrate(self) -> None:
+        """Bring the database's tables to this version's shape."""
+        parts = self.parts
+        migrate(parts.store.engine)
+        parts.facts.installed = True
+
+    def acted(self, who: str, verb: str, name: str | None = None, detail: str = "") -> None:
+        """Note in the database who did what."""
+        at = self._moment(None)
+        self.parts.store.act(who=who, verb=verb, name=name, detail=detail, at=at)
+
+    def check(self) -> list[Problem]:
+        """Return what is wrong or advisable, each with what to do; empty if nothing is."""
+        return check(self.parts)
+
+    def _managing(self) -> Parts:
+        parts = self.parts
+        if not parts.runner.install():
+            raise NotInstalledError
+        parts.sync.bring_in_when_due(self._moment(None))
+        return parts
+
+    def _row(self, name: str) -> TaskRow:
+        row = self.parts.store.row(name)
+        if row is None:
+            raise _unknown(name)
+        return row
+
+    def _moment(self, now: Moment) -> datetime:
+        return self.parts.settings.clock.now() if now is None else to_moment(now)
+
+    def _refresh(self, *, settings: bool = False) -> State:
+        moments = Moments(self.parts.settings.clock)
+        return self.parts.refresh.refresh(moments, settings=settings)
+
+
+def to_name(name: Name) -> str:
+    """Return a task's name, of a name or a task; raises UnknownTaskError for anything else."""
+    if isinstance(name, Task):
+        return name.name
+    if isinstance(name, str):
+        return name
+    message = f"{name!r} is no task; pass a task's name or the task"
+    raise UnknownTaskError(message)
+
+
+def _unknown(name: str) -> UnknownTaskError:
+    return UnknownTaskError(f"no row is named {name!r}; `lazycron list` shows what there is")

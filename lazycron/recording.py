@@ -1,0 +1,113 @@
+"""Store what a run came to, whatever the database is doing, and leave a line in the log file."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from lazycron.activity import Activity
+from lazycron.logfile import LogFile
+from lazycron.outcomes import Claim, Outcome, Policy, settle
+from lazycron.store import (
+    Changed,
+    DatabaseError,
+    Fault,
+    Recorded,
+    Stamp,
+    Store,
+    fault_of,
+)
+
+logger = logging.getLogger("lazycron")
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 1.0
+
+
+class Recorder:
+    """Settles and records runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy_of: Callable[[Claim], Policy],
+        logfile: LogFile,
+        activity: Activity,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._policy_of = policy_of
+        self._logfile = logfile
+        self._activity = activity
+        self._monotonic = monotonic
+
+    def record(
+        self,
+        claim: Claim,
+        outcome: Outcome,
+        *,
+        earliest: datetime,
+        give_up_at: float,
+        then: Stamp | None,
+    ) -> Recorded | None:
+        """Store a run's outcome, and claim the next row with `then` in the same commit.
+
+        A database that fails is asked again until `give_up_at`. Returns None for a run whose row is
+        no longer ours, and for one that could not be stored: it is in the log file in any case.
+        """
+        recorded = self._record(claim, outcome, earliest, give_up_at, then)
+        self._log(claim, outcome, recorded=recorded is not None)
+        return recorded
+
+    def _record(
+        self,
+        claim: Claim,
+        outcome: Outcome,
+        earliest: datetime,
+        give_up_at: float,
+        then: Stamp | None,
+    ) -> Recorded | None:
+        finished_at = claim.started_at + timedelta(milliseconds=outcome.ms or 0)
+        pause = FIRST_PAUSE
+        while True:
+            settlement = settle(
+                claim, outcome, self._policy_of(claim), now=finished_at, earliest=earliest
+            )
+            try:
+                result = self._store.record(settlement, then)
+            except DatabaseError as error:
+                if not self._may_try_again(claim, error, give_up_at):
+                    return None
+                # Recorded alone from now on: a failing record must not take a claim with it.
+                then = None
+                self._activity.stopping.wait(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+                continue
+            if not isinstance(result, Changed):
+                return result if isinstance(result, Recorded) else None
+            claim = replace(claim, schedule=result.schedule)
+
+    def _may_try_again(self, claim: Claim, error: DatabaseError, give_up_at: float) -> bool:
+        if fault_of(error) is not Fault.OTHER and self._monotonic() < give_up_at:
+            return True
+        logger.error(
+            "the outcome of %s could not be recorded (%s); it is in the log file",
+            claim.name,
+            type(error).__name__,
+            extra={"action": "record_failed", "task": claim.name},
+        )
+        return False
+
+    def _log(self, claim: Claim, outcome: Outcome, *, recorded: bool) -> None:
+        what = outcome.status.value if recorded else f"{outcome.status.value} (not recorded)"
+        rest = f"{claim.trigger}  {outcome.message}"
+        self._logfile.note(claim.started_at, claim.name, what, outcome.ms, rest)
+        logger.log(
+            logging.WARNING if outcome.error else logging.DEBUG,
+            "%s %s after %s ms: %s",
+            claim.name,
+            what,
+            outcome.ms,
+            outcome.message,
+            extra={"action": f"run_{outcome.status.value}", "task": claim.name},
+        )

@@ -1,0 +1,52 @@
+"""One tick as a value: through which door it came, and what it has done so far."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lazycron.durations import MICROSECOND
+from lazycron.execute import Bridge, in_a_new_loop
+from lazycron.moments import Moments
+from lazycron.reports import Budget, RunResult, StoppedBy, Trigger
+
+
+def never() -> bool:
+    """Say that no signal has asked this process to stop."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Through which door a tick came: its trigger, its budget, its moments and its bridge.
+
+    `interrupted` tells whether a signal handler has fired; `stays` is False for a process that
+    ends after this tick and therefore looks twice itself before it leaves a lost run behind.
+    """
+
+    trigger: Trigger
+    budget: Budget
+    now: datetime | None = None
+    bridge: Bridge = in_a_new_loop
+    interrupted: Callable[[], bool] = never
+    stays: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class Tick:
+    """One tick on its way: what it was given and what it has done so far."""
+
+    door: Door
+    moments: Moments
+    due: datetime
+    begun: float
+    made: frozenset[str] = frozenset()
+    runs: list[RunResult] = field(default_factory=list)
+    executed: int = 0
+    recurring: list[str] = field(default_factory=list)
+    stopped_by: StoppedBy = "done"
+    interrupted: BaseException | None = None
+
+    @property
+    def earliest(self) -> datetime:
+        """The first moment at which a row settled in this tick may be due again."""
+        return self.due + MICROSECOND
