@@ -1,0 +1,1 @@
+"""A guestbook whose chores are done by lazycron; `make run` serves it."""
