@@ -2,15 +2,18 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
 
 from lazycron.outcomes import Claim
 from lazycron.store import DatabaseError, Fault, fault_of
 
 POLL_LOCKED = 0.01
 LONGEST_WAIT = 1.0
+LONG_RUN = 1.0
+FALLS_ASLEEP_AFTER = 10
 
 Renew = Callable[[Claim, datetime], bool]
 
@@ -28,6 +31,7 @@ class Lease:
     renew_at: float
     last_renewal: float | None
     now: Callable[[], datetime]
+    tell_at: float
     lost: bool = False
     ended: bool = False
 
@@ -35,18 +39,22 @@ class Lease:
 class Leases:
     """Renews this process's leases from one thread, on a connection of its own.
 
-    The thread is started by the first run; it asks the database for nothing until a run has
-    outlived a third of its lease. On SQLite it polls without waiting for the file's lock, so that
-    it is first when a long writer lets go (measured: with both sides waiting, twelve of twelve
-    live leases were stolen).
+    The thread is started by the first run; it renews nothing until a run has outlived a third of
+    its lease. `outlived` is called once for each run that lasts longer than a second. On SQLite it
+    polls without waiting for the file's lock, so that it is first when a long writer lets go
+    (measured: with both sides waiting, twelve of twelve live leases were stolen).
     """
 
-    def __init__(self, renew: Renew, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self, renew: Renew, outlived: Callable[[], None], monotonic: Callable[[], float]
+    ) -> None:
         self._renew = renew
+        self._outlived = outlived
         self._monotonic = monotonic
         self._held: set[Lease] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._wakes_at = -inf
 
     @contextmanager
     def hold(
@@ -67,11 +75,13 @@ class Leases:
             renew_at=begun + length.total_seconds() / 3,
             last_renewal=None if timeout is None else begun + timeout.total_seconds(),
             now=now,
+            tell_at=begun + LONG_RUN,
         )
         with self._changed:
             self._held.add(lease)
             self._start()
-            self._changed.notify()
+            if self._wakes_at > lease.renew_at:
+                self._changed.notify()
         try:
             yield lease
         finally:
@@ -85,18 +95,36 @@ class Leases:
             self._thread.start()
 
     def _serve(self) -> None:
+        empty = 0
         while True:
             with self._changed:
-                while not self._held:
-                    self._changed.wait()
-                wait = min(lease.renew_at for lease in self._held) - self._monotonic()
-                if wait > 0:
-                    # In slices: a test's clock may jump while we wait on the real one.
-                    self._changed.wait(min(wait, LONGEST_WAIT))
+                empty = 0 if self._held else empty + 1
+                self._wait(for_ever=empty > FALLS_ASLEEP_AFTER)
                 now = self._monotonic()
                 due = [lease for lease in self._held if lease.renew_at <= now]
+                long = [lease for lease in self._held if lease.tell_at <= now]
             for lease in due:
                 self._keep(lease)
+            for lease in long:
+                lease.tell_at = inf
+            if long:
+                self._tell()
+
+    def _wait(self, *, for_ever: bool) -> None:
+        """Wait for the next renewal, in slices of a second while runs come and go.
+
+        So a run that begins need not wake this thread, which would cost more than most tasks; and
+        a test's clock may jump while we wait on the real one.
+        """
+        wait = min([lease.renew_at for lease in self._held], default=inf) - self._monotonic()
+        wait = min(max(wait, 0.0), LONGEST_WAIT)
+        self._wakes_at = inf if for_ever else self._monotonic() + wait
+        self._changed.wait(None if for_ever else wait)
+
+    def _tell(self) -> None:
+        # Only a hint would be missing, and the next tick writes one.
+        with suppress(DatabaseError):
+            self._outlived()
 
     def _keep(self, lease: Lease) -> None:
         third = lease.length.total_seconds() / 3

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from lazycron.activity import Activity
 from lazycron.burial import Burial
+from lazycron.clock import Clock
 from lazycron.facts import Facts
 from lazycron.leases import Leases
 from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
+from lazycron.moments import Moments
 from lazycron.recording import Recorder
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
@@ -74,7 +76,7 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         activity=activity,
         sync=sync,
         burial=Burial(store, registry.policy_of, logfile, clock.monotonic),
-        leases=Leases(store.renew, clock.monotonic),
+        leases=Leases(store.renew, lambda: _refresh(refresh, clock), clock.monotonic),
         recorder=Recorder(store, registry.policy_of, logfile, activity, clock.monotonic),
         refresh=refresh,
         why=why,
@@ -94,6 +96,10 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         why=why,
         runner=runner,
     )
+
+
+def _refresh(refresh: Refresh, clock: Clock) -> None:
+    refresh.refresh(Moments(clock))
 
 
 def who_we_are() -> str:

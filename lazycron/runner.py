@@ -198,6 +198,8 @@ class Runner:
         """Execute, settle and record one claim; return the next one, claimed in the same commit."""
         task = self._registry[claim.name]
         length = self._sync.lease_of(task)
+        if not tick.executed:
+            self._tell_lease_end(tick)
         begun = self._clock.monotonic()
 
         def now() -> datetime:
@@ -224,6 +226,14 @@ class Runner:
             return None
         tick.runs.append(to_result(claim, outcome))
         return recorded.next
+
+    def _tell_lease_end(self, tick: Tick) -> None:
+        """Let the state file name the lease's end, so that others do not look while this runs."""
+        try:
+            self._refresh.refresh(tick.moments)
+        except DatabaseError as error:
+            # The claim is ours all the same; the run goes on and its record is tried again.
+            self._note(error, tick)
 
     def _execution(self, task: Task, claim: Claim, lease: Lease, tick: Tick) -> Execution:
         def save(text: str, done: int | None, total: int | None) -> bool:

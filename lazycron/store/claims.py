@@ -31,7 +31,8 @@ from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.history import insert_run
 
-# A parameter named like a column becomes a SET column, silently; so each has a prefix.
+# A parameter named like a column becomes a SET column, silently; so each has a prefix: `c_` for
+# what claims a row, `p_` for what is done to one that is ours. One statement may have both.
 SCHEDULE_NOW = func.coalesce(t.c.schedule_override, t.c.schedule, "")
 CLAIMED_COLUMNS = (
     t.c.id,
@@ -109,8 +110,8 @@ class Claiming:
         return and_(
             # `enabled = true` and not `IS true`, which MariaDB answers with a full scan.
             t.c.enabled == true(),
-            t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime),
-            t.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
+            t.c.next_run_at <= bindparam("c_due", type_=UTCDateTime),
+            t.c.next_run_at >= bindparam("c_floor", type_=UTCDateTime),
             t.c.lock_token.is_(null()),
             t.c.name.in_(self.names),
         )
@@ -124,10 +125,10 @@ class Claiming:
         """The SET clause of every claim."""
         return {
             "next_run_at": self._lease_end,
-            "lock_token": bindparam("p_token"),
-            "locked_by": bindparam("p_by"),
-            "last_run_at": bindparam("p_start", type_=UTCDateTime),
-            "last_trigger": bindparam("p_trigger"),
+            "lock_token": bindparam("c_token"),
+            "locked_by": bindparam("c_by"),
+            "last_run_at": bindparam("c_start", type_=UTCDateTime),
+            "last_trigger": bindparam("c_trigger"),
             "attempts": t.c.attempts + 1,
         }
 
@@ -137,8 +138,8 @@ class Claiming:
 
         `scheduled_for` stands first in the SET clause, since MariaDB evaluates from left to right.
         """
-        due = and_(t.c.enabled == true(), t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime))
-        nominal = case((due, t.c.scheduled_for), else_=bindparam("p_start", type_=UTCDateTime))
+        due = and_(t.c.enabled == true(), t.c.next_run_at <= bindparam("c_due", type_=UTCDateTime))
+        nominal = case((due, t.c.scheduled_for), else_=bindparam("c_start", type_=UTCDateTime))
         values = [(t.c.scheduled_for, nominal)]
         values += [(t.c[name], value) for name, value in self.stamps.items()]
         return (
@@ -154,7 +155,7 @@ class Claiming:
         ends = [
             (
                 t.c.name.in_([n for n in self.names if self._leases[n] == length]),
-                bindparam(f"p_lease_{number}", type_=UTCDateTime),
+                bindparam(f"c_lease_{number}", type_=UTCDateTime),
             )
             for number, length in enumerate(self.lengths)
         ]
@@ -162,19 +163,25 @@ class Claiming:
             return ends[0][1]
         return case(*ends[:-1], else_=ends[-1][1])
 
-    def values(self, stamp: Stamp) -> dict[str, Any]:
-        """Return the parameters of a claim statement."""
+    def looks(self, stamp: Stamp) -> dict[str, Any]:
+        """Return the parameters that find a due row."""
+        return {"c_due": stamp.due, "c_floor": stamp.floor}
+
+    def stamped(self, stamp: Stamp) -> dict[str, Any]:
+        """Return the parameters that claim a row."""
         ends = {
-            f"p_lease_{number}": stamp.start + length for number, length in enumerate(self.lengths)
+            f"c_lease_{number}": stamp.start + length for number, length in enumerate(self.lengths)
         }
         return ends | {
-            "p_due": stamp.due,
-            "p_floor": stamp.floor,
-            "p_start": stamp.start,
-            "p_token": stamp.token,
-            "p_by": stamp.by,
-            "p_trigger": stamp.trigger,
+            "c_start": stamp.start,
+            "c_token": stamp.token,
+            "c_by": stamp.by,
+            "c_trigger": stamp.trigger,
         }
+
+    def values(self, stamp: Stamp) -> dict[str, Any]:
+        """Return the parameters of a statement that finds and claims a row at once."""
+        return self.looks(stamp) | self.stamped(stamp)
 
     def to_claim(self, row: Row[*tuple[Any, ...]], stamp: Stamp, *, attempt: int) -> Claim:
         """Turn a claimed row into the plain value that travels on."""
@@ -206,8 +213,7 @@ def claim_by_name(
     connection: Connection, claiming: Claiming, stamp: Stamp, name: str
 ) -> Claim | None:
     """Claim a task's recurring row whether due or not; None where it is claimed already."""
-    values = claiming.values(stamp) | {"p_name": name}
-    del values["p_floor"]
+    values = claiming.stamped(stamp) | {"c_due": stamp.due, "p_name": name}
     if connection.execute(claiming.take_by_name, values).rowcount != 1:
         return None
     row = connection.execute(CLAIMED, {"p_name": name, "p_token": stamp.token}).one()
@@ -281,10 +287,19 @@ def settled(settlement: Settlement) -> dict[str, Any]:
     }
 
 
+def recorded(settlement: Settlement) -> dict[str, Any]:
+    """Return the parameters of RECORD."""
+    return settled(settlement) | {"p_schedule": settlement.claim.schedule}
+
+
+def buried(settlement: Settlement, now: datetime) -> dict[str, Any]:
+    """Return the parameters of BURY."""
+    return settled(settlement) | {"p_seen": settlement.claim.lease_until, "p_now": now}
+
+
 def record(connection: Connection, settlement: Settlement, by: str) -> bool:
     """Write a settlement and its history row, if the row is ours and its schedule unchanged."""
-    values = settled(settlement) | {"p_schedule": settlement.claim.schedule}
-    if connection.execute(RECORD, values).rowcount != 1:
+    if connection.execute(RECORD, recorded(settlement)).rowcount != 1:
         return False
     insert_run(connection, settlement, by)
     return True
@@ -358,8 +373,7 @@ def to_abandoned(row: Row[*tuple[Any, ...]]) -> Abandoned:
 
 def bury(connection: Connection, settlement: Settlement, by: str, now: datetime) -> bool:
     """Take an expired claim off its row and record its run as lost; False if it was renewed."""
-    values = settled(settlement) | {"p_seen": settlement.claim.lease_until, "p_now": now}
-    if connection.execute(BURY, values).rowcount != 1:
+    if connection.execute(BURY, buried(settlement, now)).rowcount != 1:
         return False
     insert_run(connection, settlement, by)
     return True

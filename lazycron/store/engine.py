@@ -4,6 +4,7 @@ import sqlite3
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection, IsolationLevel
 from sqlalchemy.exc import ArgumentError
 
 from lazycron.errors import ConfigurationError
@@ -56,7 +57,9 @@ def open_engine(url: URL) -> Engine:
         engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, **options)
         event.listen(engine, "connect", _prefer_wal)
         return engine
-    return create_engine(url, isolation_level="READ COMMITTED", pool_pre_ping=True, **options)
+    engine = create_engine(url, isolation_level=_isolation(url), pool_pre_ping=True, **options)
+    _make_sessions_read_committed(engine)
+    return engine
 
 
 def clone_engine(engine: Engine) -> Engine:
@@ -68,7 +71,27 @@ def clone_engine(engine: Engine) -> Engine:
     own = Engine(engine.pool.recreate(), engine.dialect, engine.url)
     if engine.dialect.name == "sqlite":
         return own
-    return own.execution_options(isolation_level="READ COMMITTED")
+    _make_sessions_read_committed(own)
+    return own.execution_options(isolation_level=_isolation(engine.url))
+
+
+def _isolation(url: URL) -> IsolationLevel:
+    # Every transaction of ours on PostgreSQL is one statement, so BEGIN and COMMIT are saved.
+    return "AUTOCOMMIT" if url.get_backend_name() == "postgresql" else "READ COMMITTED"
+
+
+def _make_sessions_read_committed(engine: Engine) -> None:
+    """Set READ COMMITTED for single statements on PostgreSQL too, against a role's default."""
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _set_read_committed)
+
+
+def _set_read_committed(connection: DBAPIConnection, record: object) -> None:
+    del record
+    cursor = connection.cursor()
+    cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    cursor.close()
+    connection.commit()
 
 
 def _prefer_wal(connection: sqlite3.Connection, record: object) -> None:

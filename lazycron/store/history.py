@@ -36,23 +36,28 @@ class RunRecord:
     result: Json
 
 
+# Each column, and the parameter it is written from.
+RUN_PARAMETERS = {
+    "name": "name",
+    "job_id": "job_id",
+    "key": "key",
+    "scheduled_for": "scheduled_for",
+    "started_at": "started_at",
+    "finished_at": "finished_at",
+    "duration_ms": "ms",
+    "status": "status",
+    "trigger": "trigger",
+    "attempt": "attempt",
+    "host": "host",
+    "pid": "pid",
+    "message": "message",
+    "error": "error",
+    "result": "result",
+}
 INSERT = insert(r).values(
     {
-        "name": bindparam("p_name"),
-        "job_id": bindparam("p_job_id"),
-        "key": bindparam("p_key"),
-        "scheduled_for": bindparam("p_scheduled_for", type_=UTCDateTime),
-        "started_at": bindparam("p_started_at", type_=UTCDateTime),
-        "finished_at": bindparam("p_finished_at", type_=UTCDateTime),
-        "duration_ms": bindparam("p_ms"),
-        "status": bindparam("p_status"),
-        "trigger": bindparam("p_trigger"),
-        "attempt": bindparam("p_attempt"),
-        "host": bindparam("p_host"),
-        "pid": bindparam("p_pid"),
-        "message": bindparam("p_message"),
-        "error": bindparam("p_error"),
-        "result": bindparam("p_result"),
+        column: bindparam(f"h_{name}", type_=r.c[column].type)
+        for column, name in RUN_PARAMETERS.items()
     }
 )
 NEWEST = select(r).order_by(r.c.id.desc()).limit(bindparam("p_limit"))
@@ -81,21 +86,21 @@ def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
     claim, outcome = settlement.claim, settlement.outcome
     host, _, pid = by.rpartition(":")
     return {
-        "p_name": claim.name,
-        "p_job_id": None if claim.key == RECURRING else claim.id,
-        "p_key": claim.key,
-        "p_scheduled_for": claim.scheduled_for,
-        "p_started_at": claim.started_at,
-        "p_finished_at": settlement.finished_at,
-        "p_ms": outcome.ms,
-        "p_status": outcome.status.value,
-        "p_trigger": claim.trigger,
-        "p_attempt": claim.attempt,
-        "p_host": host or None,
-        "p_pid": int(pid) if pid.isdecimal() else None,
-        "p_message": outcome.message,
-        "p_error": outcome.error,
-        "p_result": outcome.result,
+        "h_name": claim.name,
+        "h_job_id": None if claim.key == RECURRING else claim.id,
+        "h_key": claim.key,
+        "h_scheduled_for": claim.scheduled_for,
+        "h_started_at": claim.started_at,
+        "h_finished_at": settlement.finished_at,
+        "h_ms": outcome.ms,
+        "h_status": outcome.status.value,
+        "h_trigger": claim.trigger,
+        "h_attempt": claim.attempt,
+        "h_host": host or None,
+        "h_pid": int(pid) if pid.isdecimal() else None,
+        "h_message": outcome.message,
+        "h_error": outcome.error,
+        "h_result": outcome.result,
     }
 
 

@@ -1,16 +1,19 @@
-"""The claim that every database understands: look, then take if it is as it was seen."""
+"""The statements that every database understands; each dialect replaces what it can do better."""
+
+from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, null, update
 
-from lazycron.outcomes import Claim
+from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store import claims
+from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Recorded, Stamp
 
 MOST_TRIES = 20
 
 
-class PortableClaim:
+class Portable:
     """SELECT the oldest due row, then a conditional UPDATE: one winner, at several looks' price.
 
     With eight racing processes 3.5 to 3.7 UPDATEs a run find their row taken on the servers.
@@ -18,8 +21,8 @@ class PortableClaim:
 
     def __init__(self, claiming: Claiming) -> None:
         self.claiming = claiming
-        self.look = claiming.first_due(*CLAIMED_COLUMNS, t.c.next_run_at)
-        self.take = (
+        self._look = claiming.first_due(*CLAIMED_COLUMNS, t.c.next_run_at)
+        self._take = (
             update(t)
             .where(
                 t.c.id == bindparam("p_id"),
@@ -30,21 +33,33 @@ class PortableClaim:
             .values(claiming.stamps)
         )
 
-    def __call__(self, connection: Connection, stamp: Stamp) -> Claim | None:
-        """Claim the oldest due row, or return None."""
-        values = self.claiming.values(stamp)
-        seen = {"p_due": stamp.due, "p_floor": stamp.floor}
-        stamps = {name: value for name, value in values.items() if name not in seen}
+    def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
+        """Claim the oldest due row, or return None; ends the transaction between two looks."""
+        look = self.claiming.looks(stamp)
         for _ in range(MOST_TRIES):
-            row = connection.execute(self.look, seen).one_or_none()
+            row = connection.execute(self._look, look).one_or_none()
             if row is None:
                 return None
-            # Each try ends its transaction, so that the next look is a fresh one.
-            taken = connection.execute(
-                self.take, stamps | {"p_id": row.id, "p_seen": row.next_run_at}
-            ).rowcount
-            if taken == 1:
+            take = self.claiming.stamped(stamp) | {"p_id": row.id, "p_seen": row.next_run_at}
+            if connection.execute(self._take, take).rowcount == 1:
                 # A SELECT before the UPDATE shows the attempts before the claim.
                 return self.claiming.to_claim(row, stamp, attempt=row.attempts + 1)
             connection.commit()
+            connection.begin()
         return None
+
+    def record(
+        self, connection: Connection, settlement: Settlement, by: str, then: Stamp | None
+    ) -> Recorded | None:
+        """Write a settlement and its history row, then claim the next row; None: not ours."""
+        if not claims.record(connection, settlement, by):
+            return None
+        return Recorded(self.claim(connection, then) if then else None)
+
+    def bury(self, connection: Connection, settlement: Settlement, by: str, now: datetime) -> bool:
+        """Take an expired claim off its row and record its run as lost; False: renewed."""
+        return claims.bury(connection, settlement, by, now)
+
+    def release(self, connection: Connection, settlement: Settlement, by: str) -> bool:
+        """Take any claim off its row by its token and record its run as lost."""
+        return claims.release(connection, settlement, by)

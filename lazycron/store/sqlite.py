@@ -8,25 +8,26 @@ from sqlalchemy import Connection, update
 from lazycron.outcomes import Claim
 from lazycron.schema import scheduled_task as t
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store.portable import Portable
 
 LEAST_BUSY_TIMEOUT_MS = 1000
 
 
-class SQLiteClaim:
-    """UPDATE the row whose id the subselect finds, and return it."""
+class SQLite(Portable):
+    """Updates the row whose id the subselect finds, and returns it."""
 
     def __init__(self, claiming: Claiming) -> None:
-        self.claiming = claiming
-        self.take = (
+        super().__init__(claiming)
+        self._take_one = (
             update(t)
             .where(t.c.id == claiming.first_due(t.c.id).scalar_subquery())
             .values(claiming.stamps)
             .returning(*CLAIMED_COLUMNS)
         )
 
-    def __call__(self, connection: Connection, stamp: Stamp) -> Claim | None:
+    def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
-        row = connection.execute(self.take, self.claiming.values(stamp)).one_or_none()
+        row = connection.execute(self._take_one, self.claiming.values(stamp)).one_or_none()
         return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
 
 

@@ -1,10 +1,9 @@
 """The store: one method for each thing done to the database, each a transaction of its own."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 from sqlalchemy import Connection, Engine, bindparam, inspect, select, true
 from sqlalchemy.exc import IntegrityError
@@ -14,21 +13,22 @@ from lazycron.schema import UTCDateTime, scheduled_task
 from lazycron.store import claims, history, rows, settings, sqlite
 from lazycron.store.claims import Abandoned, Changed, Claiming, Lost, Recorded, Stamp
 from lazycron.store.history import RunRecord
-from lazycron.store.portable import PortableClaim
+from lazycron.store.mariadb import MariaDB
+from lazycron.store.portable import Portable
+from lazycron.store.postgresql import PostgreSQL
 from lazycron.store.rows import TaskRow
+from lazycron.store.sqlite import SQLite
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTALLATION = "installation"
 
 
-class Claimer(Protocol):
-    """A dialect's way to claim the oldest due row."""
-
-    def __call__(self, connection: Connection, stamp: Stamp) -> Claim | None:
-        """Claim the oldest due row, or return None."""
-
-
-CLAIMERS: Mapping[str, Callable[[Claiming], Claimer]] = {"sqlite": sqlite.SQLiteClaim}
+DIALECTS: Mapping[str, type[Portable]] = {
+    "sqlite": SQLite,
+    "postgresql": PostgreSQL,
+    "mariadb": MariaDB,
+    "mysql": MariaDB,
+}
 
 
 class Store:
@@ -65,7 +65,7 @@ class Store:
         claiming = Claiming(leases)
         self._claiming = claiming
         self._leases = dict(leases)
-        self._claim_known = self._claimer(claiming)
+        self._dialect = self._speak(claiming)
         self._abandoned = claims.select_abandoned(claiming.names)
         self._next_due = (
             select(scheduled_task.c.next_run_at)
@@ -78,15 +78,15 @@ class Store:
             .limit(1)
         )
 
-    def _claimer(self, claiming: Claiming) -> Claimer:
-        return CLAIMERS.get(self.engine.dialect.name, PortableClaim)(claiming)
+    def _speak(self, claiming: Claiming) -> Portable:
+        return DIALECTS.get(self.engine.dialect.name, Portable)(claiming)
 
-    def _claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
-        if not stamp.without:
-            return self._claim_known(connection, stamp)
+    def _dialect_for(self, stamp: Stamp | None) -> Portable:
+        if stamp is None or not stamp.without:
+            return self._dialect
         # A tick that has just made rows builds a claim without them; that happens once a row.
         leases = {n: lease for n, lease in self._leases.items() if n not in stamp.without}
-        return self._claimer(Claiming(leases))(connection, stamp)
+        return self._speak(Claiming(leases))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Store:
     def claim(self, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row of a known task."""
         with self.engine.begin() as connection:
-            return self._claim(connection, stamp)
+            return self._dialect_for(stamp).claim(connection, stamp)
 
     def claim_by_name(self, name: str, stamp: Stamp) -> Claim | None:
         """Claim a task's recurring row, due or not; None where it is claimed already."""
@@ -119,8 +119,10 @@ class Store:
     def record(self, settlement: Settlement, then: Stamp | None) -> Recorded | Changed | Lost:
         """Write a settlement and its history row, and in the same commit claim the next row."""
         with self.engine.begin() as connection:
-            if claims.record(connection, settlement, self.by):
-                return Recorded(self._claim(connection, then) if then else None)
+            dialect = self._dialect_for(then)
+            recorded = dialect.record(connection, settlement, self.by, then)
+            if recorded is not None:
+                return recorded
         values = {"p_id": settlement.claim.id, "p_token": settlement.claim.token}
         with self.engine.connect() as connection:
             schedule = connection.execute(claims.STILL_OURS, values).scalar()
@@ -166,7 +168,7 @@ class Store:
     def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
         with self._unwaiting() as connection:
-            buried = claims.bury(connection, settlement, by, now)
+            buried = self._dialect.bury(connection, settlement, by, now)
             connection.commit()
             return buried
 
@@ -179,7 +181,7 @@ class Store:
     def release(self, settlement: Settlement, by: str) -> bool:
         """Take a claim, held by `by`, off its row; False if it was no longer there."""
         with self.engine.begin() as connection:
-            return claims.release(connection, settlement, by)
+            return self._dialect.release(connection, settlement, by)
 
     def next_due(self, floor: datetime = EPOCH) -> datetime | None:
         """Return when a known row is next due or a lease ends."""
