@@ -4,6 +4,8 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+from lazycron.messages import shown
+
 
 class Clock(Protocol):
     """What lazycron asks the time of: the system's clock, or a test's."""
@@ -29,14 +31,19 @@ def to_moment(value: datetime | float) -> datetime:
     """Turn what `now=` takes into an aware UTC datetime.
 
     Takes an aware datetime of any zone, or whole epoch seconds. Raises ValueError for a naive
-    datetime and TypeError for anything else.
+    datetime and for what lies outside the calendar, and TypeError for anything else.
     """
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            message = f"{value!r} has no time zone; pass an aware datetime or epoch seconds"
-            raise ValueError(message)
-        return value.astimezone(UTC)
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    # A time zone that gives no offset is none: Python would take the host's own.
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        message = f"{value!r} has no time zone; pass an aware datetime or epoch seconds"
+        raise ValueError(message)
+    if not isinstance(value, datetime | int | float) or isinstance(value, bool):
+        message = f"{shown(value)} is no moment; pass an aware datetime or epoch seconds"
+        raise TypeError(message)
+    try:
+        if isinstance(value, datetime):
+            return value.astimezone(UTC)
         return datetime.fromtimestamp(value, UTC)
-    message = f"{value!r} is no moment; pass an aware datetime or epoch seconds"
-    raise TypeError(message)
+    except (OverflowError, OSError, ValueError):
+        message = f"{shown(value)} is outside the calendar; pass an aware datetime or epoch seconds"
+        raise ValueError(message) from None

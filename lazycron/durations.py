@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 
 from lazycron.errors import ScheduleError
+from lazycron.messages import shown
 
 Duration = timedelta | float | str
 
@@ -32,7 +33,7 @@ def to_duration(
     # Compared as numbers: 1e308 seconds would overflow a timedelta.
     if seconds is None or not least.total_seconds() <= seconds <= most.total_seconds():
         message = (
-            f"{what} {value!r} is not accepted; pass {ACCEPTED}, "
+            f"{what} {shown(value)} is not accepted; pass {ACCEPTED}, "
             f"from {_bound(least)} to {_bound(most)}"
         )
         raise ScheduleError(message)
@@ -43,13 +44,20 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if math.isfinite(value) else None
+        return _finite(value)
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip().lower())
         if match and any(match.groups()):
             parts = zip(match.groups(), _UNITS.values(), strict=True)
-            return math.fsum(float(count) * unit for count, unit in parts if count)
+            return sum(float(count) * unit for count, unit in parts if count)
     return None
+
+
+def _finite(number: float) -> float | None:
+    try:
+        return float(number) if math.isfinite(number) else None
+    except OverflowError:  # a whole number beyond the floats
+        return None
 
 
 def _bound(length: timedelta) -> str:

@@ -7,7 +7,7 @@ class LazyCronError(Exception):
     """Something in lazycron went wrong."""
 
     def __init__(self, message: str | None = None) -> None:
-        self.message = message if message is not None else inspect.getdoc(type(self)) or ""
+        self.message = message or inspect.getdoc(type(self)) or type(self).__name__
         super().__init__(self.message)
 
     def __str__(self) -> str:

@@ -1,6 +1,7 @@
 """Call a task's function and turn whatever happens into an outcome: nothing escapes."""
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as StillRunning
@@ -75,7 +76,9 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Bridge:
                 if loop.is_closed():
                     return Ended(error=RuntimeError("the app's event loop closed during the run"))
             except BaseException as error:  # noqa: BLE001 - the future was cancelled with its loop
-                return Ended(error=error, real=future.cancelled())
+                real = future.cancelled()
+                future.cancel()  # where it was the waiting that was interrupted
+                return Ended(error=error, real=real)
 
     return bridge
 
@@ -109,14 +112,21 @@ def execute(
     begun = execution.monotonic()
     ended = _call(task, positional, named, execution.bridge)
     ms = max(0, round((execution.monotonic() - begun) * 1000))
-    return _to_outcome(ended, ms, execution)
+    try:
+        return _to_outcome(ended, ms, execution)
+    except BaseException as error:  # noqa: BLE001 - a value's own methods may raise, or a signal come
+        return _failed(Ended(error=error), ms, execution)
 
 
 def _call(task: Task, positional: list[Any], named: dict[str, Any], bridge: Bridge) -> Ended:
     try:
         if task.is_async:
             return bridge(lambda: task.function(*positional, **named))
-        return Ended(value=task.function(*positional, **named))
+        value = task.function(*positional, **named)
+        if inspect.iscoroutine(value):
+            # A decorator that is no coroutine function itself hides one.
+            return bridge(lambda: value)
+        return Ended(value=value)
     except BaseException as error:  # noqa: BLE001 - no task may stop another, or the server
         return Ended(error=error)
 
@@ -128,6 +138,12 @@ def _to_outcome(ended: Ended, ms: int, execution: Execution) -> Outcome:
         return _postponed(asked, ms, execution)
     if error is None:
         return _returned(ended.value, ms)
+    return _failed(ended, ms, execution)
+
+
+def _failed(ended: Ended, ms: int, execution: Execution) -> Outcome:
+    error = ended.error
+    assert error is not None  # noqa: S101 - for the type checker
     stop = isinstance(error, KeyboardInterrupt | SystemExit) and execution.interrupted()
     return Outcome(
         status=Status.FAILED,
@@ -141,7 +157,7 @@ def _to_outcome(ended: Ended, ms: int, execution: Execution) -> Outcome:
 def _postponed(asked: Postpone, ms: int, execution: Execution) -> Outcome:
     return Outcome(
         status=Status.POSTPONED,
-        message=one_line(asked.reason) or "Postponed.",
+        message=one_line(str(asked.reason)) or "Postponed.",
         ms=ms,
         again_at=execution.started_at + asked.delay,
     )
@@ -163,22 +179,24 @@ def failure_message(error: BaseException) -> str:
     place = ""
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
-        place = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})"
-    text = " ".join(f"{type(error).__name__}: {_text(error)}".split()).rstrip(": ")
-    place = storable(place)[-MESSAGE_LENGTH // 2 :]
+        place = f"({PurePath(frames[-1].filename).name}:{frames[-1].lineno})"
+    words = _text(error).split()
+    text = " ".join([f"{type(error).__name__}:", *words]) if words else type(error).__name__
+    place = storable(" ".join(place.split()))
+    place = f" {place}"[-MESSAGE_LENGTH // 2 :] if place else ""
     return shorten(text, MESSAGE_LENGTH - len(place)) + place
 
 
 def _text(error: BaseException) -> str:
     try:
         return storable(str(error))
-    except Exception as second:  # noqa: BLE001 - __str__ is the task's own code
+    except BaseException as second:  # noqa: BLE001 - __str__ is the task's own code
         return f"its text raised {type(second).__name__}"
 
 
 def _traceback(error: BaseException) -> str:
     try:
         lines = traceback.format_exception(error)
-    except Exception as second:  # noqa: BLE001 - formatting calls the task's own __str__
+    except BaseException as second:  # noqa: BLE001 - formatting calls the task's own __str__
         return f"{type(error).__name__}{ELLIPSIS}its traceback raised {type(second).__name__}"
     return shorten("".join(lines), ERROR_LENGTH)

@@ -4,8 +4,15 @@ import os
 from datetime import datetime
 from pathlib import Path
 
+from lazycron.messages import shorten
+from lazycron.statefile import flocked
+
 LARGEST = 100_000
 KEPT_LINES = 200
+# A name of 191 and a message of 480 characters fit; two hundred lines stay a small file.
+LINE_LENGTH = 1000
+# Without O_NONBLOCK a FIFO in the log's place would hold its writer until somebody reads.
+APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
 
 
 class LogFile:
@@ -19,38 +26,38 @@ class LogFile:
         """Append a line such as `[2026-11-30 03:00:07] nightly  ok  412 ms  traffic  Done.`."""
         took = "-" if ms is None else f"{ms} ms"
         line = f"[{when:%Y-%m-%d %H:%M:%S}] {name}  {what}  {took}  {rest}"
-        self._append(" ".join(line.split("\n")) + "\n")
+        self._append(shorten(" ".join(line.splitlines()), LINE_LENGTH) + "\n")
 
     def tail(self, lines: int) -> list[str]:
         """Return the newest lines, newest first."""
         try:
-            text = self.path.read_text("utf-8", "replace")
+            text = self.path.read_text("utf-8", "replace") if self.path.is_file() else ""
         except OSError:
             return []
-        return text.splitlines()[::-1][:lines]
+        return text.splitlines()[::-1][: max(0, lines)]
 
     def _append(self, line: str) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # One write to a descriptor opened for appending: lines of several processes never mix.
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            descriptor = os.open(self.path, flags, 0o600)
+            descriptor = os.open(self.path, APPENDING, 0o600)
             try:
-                os.write(descriptor, line.encode("utf-8", "replace"))
-                large = os.fstat(descriptor).st_size > LARGEST
+                # Locked, so that no line is written while somebody shortens; and in one write at
+                # the file's end, so that lines do not mix where the lock was not to be had.
+                with flocked(descriptor):
+                    os.write(descriptor, line.encode())
+                    if os.fstat(descriptor).st_size > LARGEST:
+                        self._shorten()
             finally:
                 os.close(descriptor)
-            if large:
-                self._shorten()
             self.problem = None
         except OSError as error:
             self.problem = f"log file {self.path}: {error.strerror or error}"
 
     def _shorten(self) -> None:
-        kept = self.path.read_text("utf-8", "replace").splitlines(keepends=True)[-KEPT_LINES:]
-        # Long lines could keep the file above its bound for ever.
-        while len(kept) > 1 and sum(map(len, kept)) > LARGEST:
-            kept = kept[len(kept) // 2 :]
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        beside.write_text("".join(kept), "utf-8")
-        beside.replace(self.path)
+        # In place: appenders keep their file. Whoever is killed between the two steps leaves
+        # lines twice, none is lost.
+        with self.path.open("r+b") as file:
+            kept = b"".join(file.readlines()[-KEPT_LINES:])
+            file.seek(0)
+            file.write(kept)
+            file.truncate()

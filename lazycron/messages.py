@@ -6,6 +6,7 @@ from typing import Any
 MESSAGE_LENGTH = 480
 ERROR_LENGTH = 16_000
 RESULT_BYTES = 65_536
+SHOWN_LENGTH = 120
 ELLIPSIS = " … "
 
 Json = Any
@@ -45,11 +46,16 @@ def result_to_json(value: Json) -> str:
     """Write a run's result as JSON, or a marked stand-in where it is none or too large."""
     try:
         text = to_json(value)
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001 - encoding calls the methods of the task's own containers
         return to_json({"lazycron": "not JSON", "repr": shorten(_repr(value), MESSAGE_LENGTH)})
     if len(text) > RESULT_BYTES:
         return to_json({"lazycron": "too large", "characters": len(text)})
     return text
+
+
+def shown(value: object) -> str:
+    """Write a refused value into an error's message: its repr, bounded, whatever it may raise."""
+    return shorten(_repr(value), SHOWN_LENGTH)
 
 
 def _repr(value: object) -> str:

@@ -24,7 +24,7 @@ class Registry:
         return len(self._tasks)
 
     def add(self, task: Task) -> None:
-        """Register a task; raises DuplicateTaskError where another function has its name."""
+        """Register a task; raises DuplicateTaskError where its name is taken."""
         with self._lock:
             known = self._tasks.get(task.name)
             if known is not None:
@@ -79,4 +79,5 @@ def _schedule_of(claim: Claim, own: Schedule | None) -> Schedule | None:
 
 def _place(task: Task) -> str:
     function = task.function
-    return f"{function.__module__}.{getattr(function, '__qualname__', function.__name__)}"
+    module = getattr(function, "__module__", None) or "builtins"
+    return f"{module}.{getattr(function, '__qualname__', function.__name__)}"

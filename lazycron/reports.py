@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError
+from lazycron.messages import shown
 from lazycron.outcomes import RECURRING, Claim, Outcome
 
 Trigger = Literal["traffic", "admin", "url", "cli", "loop", "manual"]
@@ -21,7 +22,7 @@ def to_trigger(value: str) -> Trigger:
     for trigger in TRIGGERS:
         if value == trigger:
             return trigger
-    message = f"trigger {value!r} is none of {', '.join(TRIGGERS)}"
+    message = f"trigger {shown(value)} is none of {', '.join(TRIGGERS)}"
     raise ConfigurationError(message)
 
 
@@ -40,7 +41,7 @@ class Budget:
         """Refuse what could not be meant."""
         whole = isinstance(self.tasks, int) and not isinstance(self.tasks, bool)
         if self.tasks is not None and (not whole or self.tasks < 1):
-            message = f"Budget(tasks={self.tasks!r}): pass a whole number from 1 up, or None"
+            message = f"Budget(tasks={shown(self.tasks)}): pass a whole number from 1 up, or None"
             raise ConfigurationError(message)
         if self.seconds is not None:
             to_duration(self.seconds, what="Budget(seconds)")

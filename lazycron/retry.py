@@ -5,8 +5,10 @@ from datetime import timedelta
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError
+from lazycron.messages import shown
 
 MOST_DOUBLINGS = 6
+LARGEST_FACTOR = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,13 @@ class Retry:
     def __post_init__(self) -> None:
         """Refuse what could not be meant."""
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
-            message = f"Retry(limit={self.limit!r}): pass a whole number from 1 up"
+            message = f"Retry(limit={shown(self.limit)}): pass a whole number from 1 up"
             raise ConfigurationError(message)
-        if isinstance(self.factor, bool) or not 1 <= self.factor <= 1000:  # noqa: PLR2004 - said below
-            message = f"Retry(factor={self.factor!r}): pass a number from 1 to 1000"
+        number = isinstance(self.factor, int | float) and not isinstance(self.factor, bool)
+        if not number or not 1 <= self.factor <= LARGEST_FACTOR:
+            message = (
+                f"Retry(factor={shown(self.factor)}): pass a number from 1 to {LARGEST_FACTOR}"
+            )
             raise ConfigurationError(message)
         to_duration(self.cap, what="Retry(cap)")
         if self.base is not None:

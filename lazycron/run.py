@@ -15,14 +15,14 @@ from lazycron.outcomes import Claim
 class Postpone(Exception):  # noqa: N818 - a request, not an error
     """Asks that a run be tried again later, which is no failure: return it, or raise it.
 
-    `delay` is a duration (zero: at once), `reason` is shown to people. Raises ScheduleError for a
-    delay that cannot be read.
+    `delay` is a duration (zero: at once), `reason` is a text for people. Raises ScheduleError for
+    a delay that cannot be read.
     """
 
     def __init__(self, delay: Duration, *, reason: str = "") -> None:
         self.delay: timedelta = to_duration(delay, what="Postpone")
-        self.reason = reason
-        super().__init__(reason or "postponed")
+        self.reason = str(reason)
+        super().__init__(self.reason or "postponed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,8 @@ class Run:
     def __init__(self, claim: Claim, hands: Hands, deadline: datetime | None) -> None:
         self._claim = claim
         self._hands = hands
-        self._progress = from_json(claim.progress)
+        # Read when the task asks for it: a text that is no JSON is this task's failure alone.
+        self._progress = claim.progress
         self.id = claim.id
         self.task = claim.name
         self.attempt = claim.attempt
@@ -55,7 +56,7 @@ class Run:
     @property
     def progress(self) -> Json:
         """The last checkpoint of this or an earlier attempt; None where there is none."""
-        return self._progress
+        return from_json(self._progress)
 
     @property
     def idempotency_key(self) -> str:
@@ -85,7 +86,7 @@ class Run:
             raise ValueError(message)
         if not self._hands.save(text, done, total):
             raise LeaseLostError
-        self._progress = from_json(text)
+        self._progress = text
 
     async def acheckpoint(
         self, value: Json, *, done: int | None = None, total: int | None = None

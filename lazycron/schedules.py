@@ -8,6 +8,7 @@ from cronsim import CronSim, CronSimError
 
 from lazycron.durations import Duration, in_short, in_words, to_duration
 from lazycron.errors import ScheduleError
+from lazycron.messages import shown
 
 WORDS = {
     "minute": timedelta(minutes=1),
@@ -19,6 +20,7 @@ SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(days=3653)
 MINUTE = timedelta(minutes=1)
 CRON_FIELDS = 5
+TEXT_LENGTH = 400
 
 
 class Schedule(ABC):
@@ -119,17 +121,21 @@ class Crontab(Schedule):
     def __init__(self, expression: str, tz: str = "UTC") -> None:
         self.expression = " ".join(_as_text(expression, "a crontab expression").split())
         self.tz = _as_text(tz, "a time zone").strip()
-        self._zone = _zone(self.tz)
+        self._zone = to_zone(self.tz)
+        what = f"crontab {shown(expression)}"
         if len(self.expression.split()) != CRON_FIELDS:
-            message = f"crontab {expression!r} needs five fields: minute hour day month weekday"
+            message = f"{what} needs five fields: minute hour day month weekday"
+            raise ScheduleError(message)
+        if len(self.text) > TEXT_LENGTH:
+            message = f"{what} is longer than a row's schedule may be: {TEXT_LENGTH} characters"
             raise ScheduleError(message)
         try:
             self.next_after(datetime(2026, 1, 1, tzinfo=UTC))
         except CronSimError as error:
-            message = f"crontab {expression!r} cannot be read: {error}"
+            message = f"{what} cannot be read: {error}"
             raise ScheduleError(message) from None
         except StopIteration:
-            message = f"crontab {expression!r} never matches a date"
+            message = f"{what} never matches a date"
             raise ScheduleError(message) from None
 
     @property
@@ -165,22 +171,23 @@ def parse(text: str) -> Schedule:
     if kind == "crontab":
         expression, _, tz = rest.rpartition(" tz=")
         return Crontab(expression, tz=tz)
-    message = f"schedule {text!r} in the row is of no known kind (every, crontab)"
+    message = f"schedule {shown(text)} in the row is of no known kind (every, crontab)"
     raise ScheduleError(message)
 
 
 def _as_text(value: object, what: str) -> str:
     if not isinstance(value, str):
-        message = f"{value!r} is not {what}: pass a text"
+        message = f"{shown(value)} is not {what}: pass a text"
         raise ScheduleError(message)
     return value
 
 
-def _zone(name: str) -> tzinfo:
+def to_zone(name: str) -> tzinfo:
+    """Return the time zone of an IANA name; raises ScheduleError where there is none."""
     if name == "UTC":
         return UTC  # cronsim skips its DST work for this object only
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        message = f'time zone {name!r} is unknown; pass an IANA name such as "Europe/Istanbul"'
+        message = f'time zone {shown(name)} is unknown; pass an IANA name such as "Europe/Istanbul"'
         raise ScheduleError(message) from None

@@ -19,6 +19,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from lazycron.schedules import TEXT_LENGTH
+
 NAME_LENGTH = 191
 
 
@@ -44,7 +46,7 @@ class UTCDateTime(TypeDecorator[datetime]):
         """Turn an aware moment into what the driver takes; raises ValueError for a naive one."""
         if value is None:
             return None
-        if value.tzinfo is None:
+        if value.utcoffset() is None:
             message = f"{value!r} has no time zone; lazycron stores aware moments only"
             raise ValueError(message)
         moment = value.astimezone(UTC)
@@ -95,8 +97,8 @@ scheduled_task = Table(
     Column("key", _NAME, nullable=True),
     Column("arguments", _LONG, nullable=True),
     Column("state", String(16), nullable=False, server_default="active"),
-    Column("schedule", String(400), nullable=True),
-    Column("schedule_override", String(400), nullable=True),
+    Column("schedule", String(TEXT_LENGTH), nullable=True),
+    Column("schedule_override", String(TEXT_LENGTH), nullable=True),
     Column("enabled", Boolean, nullable=False, server_default=true()),
     Column("next_run_at", UTCDateTime, nullable=False),
     Column("scheduled_for", UTCDateTime, nullable=False),

@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from lazycron.clock import Clock, SystemClock
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError
+from lazycron.messages import shown
 from lazycron.reports import Budget
 from lazycron.retry import Retry
+from lazycron.schedules import to_zone
 
 SHORTEST_SECRET = 16
 SHORTEST_LEASE = timedelta(seconds=1)
@@ -21,7 +23,8 @@ OFF = "off"
 class Settings:
     """The settings of one LazyCron but its database; durations are timedeltas."""
 
-    secrets: tuple[str, ...] | None
+    # Not in the repr, which ends up in tracebacks and debuggers.
+    secrets: tuple[str, ...] | None = field(repr=False)
     state_file: Path | None
     budget: Budget
     lease: timedelta
@@ -73,14 +76,18 @@ def check_settings(
     _check_kind("retry", retry, Retry)
     for name, value in (("create_tables", create_tables), ("enabled", enabled)):
         if value is not None and not isinstance(value, bool):
-            message = f"{name}={value!r}: pass True, False or None"
+            message = f"{name}={shown(value)}: pass True, False or None"
             raise ConfigurationError(message)
     if isinstance(keep_runs, bool) or not isinstance(keep_runs, int) or keep_runs < 1:
-        message = f"keep_runs={keep_runs!r}: pass a whole number from 1 up"
+        message = f"keep_runs={shown(keep_runs)}: pass a whole number from 1 up"
+        raise ConfigurationError(message)
+    to_zone(tz if isinstance(tz, str) else shown(tz))
+    if clock is not None and not (_has(clock, "now") and _has(clock, "monotonic")):
+        message = f"clock={shown(clock)}: pass an object with now() and monotonic()"
         raise ConfigurationError(message)
     return Settings(
         secrets=_secrets(secret),
-        state_file=None if state_file is None else Path(state_file),
+        state_file=None if state_file is None else _path(state_file),
         budget=budget,
         lease=to_duration(lease, what="lease", least=SHORTEST_LEASE),
         retry=retry,
@@ -96,14 +103,31 @@ def check_settings(
 
 def _check_kind(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
-        message = f"{name}={value!r}: pass a {kind.__name__}(…)"
+        message = f"{name}={shown(value)}: pass a {kind.__name__}(…)"
         raise ConfigurationError(message)
+
+
+def _has(clock: object, method: str) -> bool:
+    return callable(getattr(clock, method, None))
+
+
+def _path(value: str | os.PathLike[str]) -> Path:
+    try:
+        path = Path(value)
+    except TypeError:
+        path = Path()
+    if not path.name or "\x00" in path.name:
+        message = f"state_file={shown(value)}: pass the path of a file"
+        raise ConfigurationError(message)
+    return path
 
 
 def _secrets(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
     if value is None:
         return None
-    secrets = (value,) if isinstance(value, str) else tuple(value)
+    # An iterator or a set has no first secret, a mapping none at all.
+    given = (value,) if isinstance(value, str) else value
+    secrets = tuple(given) if isinstance(given, tuple | list) else (None,)
     if not all(isinstance(one, str) for one in secrets):
         # The value is not shown: it may be most of a secret.
         message = "secret is neither a text nor a list of texts"

@@ -1,5 +1,6 @@
 """The state file: a hint, shared by a host's processes, about when anything is next due."""
 
+import errno
 import json
 import math
 import os
@@ -72,13 +73,16 @@ class StateFile:
         Missing, torn, foreign, from the future and older than a minute are all the same here.
         """
         state = self.peek()
-        if state is not None and state.is_fresh(now):
-            return state
+        if state is not None and not state.is_fresh(now):
+            state = None
         if self.problem is None or self._remembered is None:
-            return None
-        # The file cannot be written: this process goes by its own memory, for seconds.
+            return state
+        # The file cannot be written: this process goes by its own memory, for seconds. Another
+        # user's process may be able to write, so that the file may know more, or less.
         until, remembered = self._remembered
-        return remembered if self._monotonic() < until else None
+        if self._monotonic() >= until or (state and state.written_at > remembered.written_at):
+            return state
+        return remembered
 
     def peek(self) -> State | None:
         """Return what the file says, however old; None where it says nothing."""
@@ -118,7 +122,9 @@ class StateFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
-                os.write(descriptor, _format(state))
+                content = _format(state)
+                if os.write(descriptor, content) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             finally:
                 os.close(descriptor)
             beside.replace(self.path)
@@ -158,16 +164,26 @@ class StateFile:
             yield
             return
         try:
-            held_now = _flock_within(descriptor, LOCK_PATIENCE)
-            try:
+            with flocked(descriptor):
                 yield
-            finally:
-                if held_now:
-                    # Unlocked by name: after a fork in the middle of the hold, closing our copy
-                    # of the descriptor would leave the lock with the child's.
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def flocked(descriptor: int) -> Iterator[bool]:
+    """Hold the lock of an open file, or go on without it after 0.2 s; say which.
+
+    Without flock, on Windows, always without.
+    """
+    held = fcntl is not None and _flock_within(descriptor, LOCK_PATIENCE)
+    try:
+        yield held
+    finally:
+        if held:
+            # Unlocked by name: after a fork in the middle of the hold, closing our copy of the
+            # descriptor would leave the lock with the child's.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _flock_within(descriptor: int, seconds: float) -> bool:

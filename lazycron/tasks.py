@@ -1,6 +1,7 @@
 """A task: a named function with a schedule, or without one."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError, ScheduleError
+from lazycron.messages import shown
 from lazycron.outcomes import OnLost, Policy
 from lazycron.retry import Retry
 from lazycron.run import Run
@@ -72,14 +74,14 @@ def to_schedule(
         message = f"a task takes one of every=, crontab= and schedule=, not {' and '.join(given)}"
         raise ScheduleError(message)
     if tz is not None and crontab is None:
-        message = f"tz={tz!r} goes with crontab=; intervals are elapsed time and know no zone"
+        message = f"tz={shown(tz)} goes with crontab=; intervals are elapsed time and know no zone"
         raise ScheduleError(message)
     if every is not None:
         return Every(every)
     if crontab is not None:
         return Crontab(crontab, tz=tz or default_tz)
     if schedule is not None and not isinstance(schedule, Schedule):
-        message = f"schedule={schedule!r} is no schedule; pass an Every or a Crontab"
+        message = f"schedule={shown(schedule)} is no schedule; pass an Every or a Crontab"
         raise ScheduleError(message)
     return schedule
 
@@ -109,12 +111,11 @@ def make_task(
     _check_name(name)
     if schedule is not None:
         _check_callable_alone(function, run_parameter)
-    if on_lost not in get_args(OnLost):
-        message = f'on_lost={on_lost!r}: pass "rerun" or "skip"'
-        raise ConfigurationError(message)
-    if not isinstance(enabled, bool):
-        message = f"enabled={enabled!r}: pass True or False"
-        raise ConfigurationError(message)
+    _check_option("on_lost", on_lost, '"rerun" or "skip"', ok=on_lost in get_args(OnLost))
+    _check_option("enabled", enabled, "True or False", ok=isinstance(enabled, bool))
+    _check_option("retry", retry, "a Retry(…)", ok=isinstance(retry, Retry))
+    for option, text in (("label", label), ("explanation", explanation)):
+        _check_option(option, text, "a text", ok=text is None or isinstance(text, str))
     first_line = (inspect.getdoc(function) or "").partition("\n")[0]
     return Task(
         function=function,
@@ -130,6 +131,12 @@ def make_task(
         timeout=_optional(timeout, "timeout", timedelta(milliseconds=1)),
         run_parameter=run_parameter,
     )
+
+
+def _check_option(name: str, value: object, accepted: str, *, ok: bool) -> None:
+    if not ok:
+        message = f"{name}={shown(value)}: pass {accepted}"
+        raise ConfigurationError(message)
 
 
 def _first_run(value: FirstRun) -> timedelta | None:
@@ -150,7 +157,7 @@ def _optional(value: Duration | None, what: str, least: timedelta) -> timedelta 
 
 def _check_function(function: object) -> None:
     if not callable(function) or not hasattr(function, "__name__"):
-        message = f"{function!r} is no function; cron.task decorates functions"
+        message = f"{shown(function)} is no function; cron.task decorates functions"
         raise ConfigurationError(message)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         message = f"{function.__name__} is a generator function; a task is a plain function yet"
@@ -166,15 +173,15 @@ def _check_name(name: object) -> None:
     )
     if not ok:
         message = (
-            f"task name {name!r} is not accepted; pass 1 to {NAME_LENGTH} printable characters "
-            "without blanks at either end"
+            f"task name {shown(name)} is not accepted; pass 1 to {NAME_LENGTH} printable "
+            "characters without blanks at either end"
         )
         raise ConfigurationError(message)
 
 
 def _check_callable_alone(function: Callable[..., Any], run_parameter: str | None) -> None:
     """Refuse a scheduled function that has a parameter which nobody would fill in."""
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(function):
         open_ended = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if (
             parameter.name == run_parameter
@@ -191,15 +198,33 @@ def _check_callable_alone(function: Callable[..., Any], run_parameter: str | Non
 
 def find_run_parameter(function: Callable[..., Any]) -> str | None:
     """Find the parameter that is annotated Run, be the annotation a class or a text."""
-    try:
-        signature = inspect.signature(function, eval_str=True)
-    except (NameError, AttributeError, SyntaxError, TypeError):
-        # A name imported for the type checker only; then the text must do.
-        signature = inspect.signature(function)
-    for parameter in signature.parameters.values():
+    for parameter in _parameters(function):
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            continue  # cannot be filled in by its name
         annotation = parameter.annotation
         if annotation is Run:
             return parameter.name
         if isinstance(annotation, str) and annotation.strip("\"' ").split(".")[-1] == Run.__name__:
             return parameter.name
     return None
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return a function's parameters, their annotations evaluated where that is possible."""
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception:  # noqa: BLE001 - evaluating annotations runs the app's own code
+        # A name that was imported for the type checker only, say; then the text must do.
+        try:
+            signature = _signature_as_text(function)
+        except ValueError:
+            return []  # a builtin that does not say what it takes
+    return list(signature.parameters.values())
+
+
+def _signature_as_text(function: Callable[..., Any]) -> inspect.Signature:
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(function, annotation_format=Format.STRING)
+    return inspect.signature(function)
