@@ -1,10 +1,11 @@
 """Burial: expired claims come off their rows, and their runs are recorded as lost."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lazycron.logfile import LogFile
 from lazycron.outcomes import Claim, Outcome, Policy, Status, settle
+from lazycron.reference import Reference
 from lazycron.store import Abandoned, DatabaseError, Fault, Store, fault_of
 
 BETWEEN_LOOKS = 0.5
@@ -24,12 +25,14 @@ class Burial:
         store: Store,
         policy_of: Callable[[Claim], Policy],
         logfile: LogFile,
-        monotonic: Callable[[], float],
+        reference: Reference,
+        lease_of: Callable[[str], timedelta],
     ) -> None:
         self._store = store
         self._policy_of = policy_of
         self._logfile = logfile
-        self._monotonic = monotonic
+        self._reference = reference
+        self._lease_of = lease_of
         self._suspects: dict[tuple[int, str, datetime], float] = {}
 
     @property
@@ -47,14 +50,22 @@ class Burial:
         return len(buried)
 
     def _certain(self, found: list[Abandoned]) -> list[Abandoned]:
-        if not self._store.is_sqlite:
-            return found
-        if not self._lock_is_free():
+        if self._store.is_sqlite and not self._lock_is_free():
             self._suspects.clear()
             return []
-        now = self._monotonic()
+        now = self._reference.monotonic()
         self._suspects = {one.seen: self._suspects.get(one.seen, now) for one in found}
-        return [one for one in found if now - self._suspects[one.seen] >= BETWEEN_LOOKS]
+        return [one for one in found if now - self._suspects[one.seen] >= self._patience(one)]
+
+    def _patience(self, one: Abandoned) -> float:
+        """Return for how many seconds a claim must have been seen expired before it is buried.
+
+        After a step of the clock live leases look expired until their holders have renewed them.
+        """
+        lease = self._lease_of(one.claim.name)
+        if self._reference.stepped_within(lease):
+            return lease.total_seconds() / 3 + BETWEEN_LOOKS
+        return BETWEEN_LOOKS if self._store.is_sqlite else 0.0
 
     def _lock_is_free(self) -> bool:
         try:

@@ -1,6 +1,5 @@
 """What is wrong or advisable, each with what to do."""
 
-from lazycron.moments import Moments
 from lazycron.parts import Parts
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.status import Problem
@@ -30,7 +29,7 @@ def _database(parts: Parts) -> list[Problem]:
     try:
         if not parts.runner.install():
             return [Problem("tables", "the tables are missing: run `lazycron migrate`")]
-        parts.refresh.refresh(Moments(parts.settings.clock))
+        parts.refresh_state()
         rows, advice = parts.store.rows(), parts.store.advice()
     except DatabaseError as error:
         text = f"the database cannot be used ({type(error).__name__}: {fault_of(error)})"

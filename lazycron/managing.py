@@ -13,7 +13,6 @@ from lazycron.errors import (
     UnknownTaskError,
 )
 from lazycron.migrate import migrate
-from lazycron.moments import Moments
 from lazycron.outcomes import Outcome, Status, settle
 from lazycron.parts import Parts
 from lazycron.refresh import OFF, ON
@@ -180,7 +179,7 @@ class Managing(ABC):
     def state(self) -> State:
         """Return what the state file says, asking the database where it says nothing."""
         parts = self.parts
-        found = parts.statefile.read(self._moment(None))
+        found = parts.statefile.read(parts.settings.clock.now())
         if found is not None:
             return found
         self._managing()
@@ -233,6 +232,7 @@ class Managing(ABC):
         parts = self.parts
         if not parts.runner.install():
             raise NotInstalledError
+        parts.runner.look_at_clock()
         parts.sync.bring_in_when_due(self._moment(None))
         return parts
 
@@ -243,11 +243,10 @@ class Managing(ABC):
         return row
 
     def _moment(self, now: Moment) -> datetime:
-        return self.parts.settings.clock.now() if now is None else to_moment(now)
+        return self.parts.reference.now() if now is None else to_moment(now)
 
     def _refresh(self, *, settings: bool = False) -> State:
-        moments = Moments(self.parts.settings.clock)
-        return self.parts.refresh.refresh(moments, settings=settings)
+        return self.parts.refresh_state(settings=settings)
 
 
 def to_name(name: Name) -> str:

@@ -1,18 +1,18 @@
-"""Where a tick takes its moments from: the clock, or the `now` its caller gave."""
+"""Where a tick takes its moments from: the reference, or the `now` its caller gave."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from lazycron.clock import Clock
+from lazycron.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The clock's own moment at each question, or the given one throughout."""
+    """The reference's own moment at each question, or the given one throughout."""
 
-    clock: Clock
+    reference: Reference
     given: datetime | None = None
 
     def now(self) -> datetime:
         """Return the moment to stamp with."""
-        return self.given if self.given is not None else self.clock.now()
+        return self.given if self.given is not None else self.reference.now()

@@ -10,18 +10,18 @@ from pathlib import Path
 
 from lazycron.activity import Activity
 from lazycron.burial import Burial
-from lazycron.clock import Clock
 from lazycron.facts import Facts
 from lazycron.leases import Leases
 from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
 from lazycron.moments import Moments
 from lazycron.recording import Recorder
+from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.runner import Runner
 from lazycron.settings import Settings
-from lazycron.statefile import StateFile
+from lazycron.statefile import State, StateFile
 from lazycron.store import Store
 from lazycron.sync import Sync
 from lazycron.why import Why
@@ -42,7 +42,12 @@ class Parts:
     sync: Sync
     refresh: Refresh
     why: Why
+    reference: Reference
     runner: Runner
+
+    def refresh_state(self, *, settings: bool = False) -> State:
+        """Write the state file anew from the database, at the reference's own moment."""
+        return self.refresh.refresh(Moments(self.reference), settings=settings)
 
     def close(self) -> None:
         """Let the database's connections go."""
@@ -57,6 +62,7 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
     statefile = StateFile(path, clock.monotonic)
     logfile = LogFile(path.with_suffix(".log"))
     sync = Sync(store, registry, facts, clock.monotonic, settings.lease)
+    reference = Reference(clock, asks_server=not store.is_sqlite)
     refresh = Refresh(store, statefile, facts)
     why = Why(facts, settings.budget.length, switched_on=settings.is_on)
 
@@ -72,11 +78,11 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         store=store,
         registry=registry,
         facts=facts,
-        clock=clock,
+        reference=reference,
         activity=activity,
         sync=sync,
-        burial=Burial(store, registry.policy_of, logfile, clock.monotonic),
-        leases=Leases(store.renew, lambda: _refresh(refresh, clock), clock.monotonic),
+        burial=Burial(store, registry.policy_of, logfile, reference, sync.lease_of_name),
+        leases=Leases(store.renew, lambda: _refresh(refresh, reference), clock.monotonic),
         recorder=Recorder(store, registry.policy_of, logfile, activity, clock.monotonic),
         refresh=refresh,
         why=why,
@@ -94,12 +100,13 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         sync=sync,
         refresh=refresh,
         why=why,
+        reference=reference,
         runner=runner,
     )
 
 
-def _refresh(refresh: Refresh, clock: Clock) -> None:
-    refresh.refresh(Moments(clock))
+def _refresh(refresh: Refresh, reference: Reference) -> None:
+    refresh.refresh(Moments(reference))
 
 
 def who_we_are() -> str:

@@ -27,13 +27,22 @@ class Refresh:
         return self._statefile.refresh(lambda old: self._ask(old, moments, settings=settings))
 
     def _ask(self, old: State | None, moments: Moments, *, settings: bool) -> State:
-        now, monotonic = moments.now(), moments.clock.monotonic()
-        following = self._store.next_due(self._facts.floor_at(monotonic))
+        reference = moments.reference
+        before = reference.monotonic()
+        following, server_now = self._store.next_due(self._facts.floor_at(before))
+        monotonic = reference.monotonic()
+        if server_now is not None and moments.given is None:
+            reference.sample(server_now, before, monotonic)
+        now = moments.now()
         if self._facts.unknown_rows:
             # Another process that shares the file may know these rows; and all rows before the
             # first known one are unknown, which spares the next look the way past them.
             self._facts.raise_floor(min(following or now, now), monotonic)
             following = min(following or now + UNKNOWN_LIFE, now + UNKNOWN_LIFE)
+        if moments.given is None:
+            # The file is this host's: it speaks in the host's own wall-clock time.
+            now = reference.to_host(now)
+            following = following and reference.to_host(following)
         if old and not settings and abs(now - old.settings_at) < SETTINGS_LIFE:
             return State(
                 next=following,

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
 from lazycron.burial import BETWEEN_LOOKS, Burial
-from lazycron.clock import Clock
 from lazycron.errors import ConfigurationError, NotInstalledError
 from lazycron.execute import Execution, execute
 from lazycron.facts import Facts
@@ -15,6 +14,7 @@ from lazycron.leases import Lease, Leases
 from lazycron.moments import Moments
 from lazycron.outcomes import RECURRING, Claim
 from lazycron.recording import Recorder
+from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.reports import Decision, Decisions, RunResult, TickReport, to_result
@@ -39,7 +39,7 @@ class Runner:
         store: Store,
         registry: Registry,
         facts: Facts,
-        clock: Clock,
+        reference: Reference,
         activity: Activity,
         sync: Sync,
         burial: Burial,
@@ -55,7 +55,7 @@ class Runner:
         self._store = store
         self._registry = registry
         self._facts = facts
-        self._clock = clock
+        self._clock = reference
         self._sync = sync
         self._burial = burial
         self._leases = leases
@@ -79,7 +79,9 @@ class Runner:
             try:
                 if not self.install():
                     return self._report(tick)
-                tick.made = self._sync.bring_in_when_due(tick.due)
+                self._look_at_clock(tick)
+                by_clock = door.now is None
+                tick.made = self._sync.bring_in_when_due(tick.due, by_clock=by_clock)
                 self._bury(tick)
                 self._run_all(tick)
                 self._facts.outage = None
@@ -106,7 +108,8 @@ class Runner:
         with self.activity.in_a_tick():
             if not self.install():
                 raise NotInstalledError
-            self._sync.bring_in_when_due(tick.due)
+            self._look_at_clock(tick)
+            self._sync.bring_in_when_due(tick.due, by_clock=door.now is None)
             claim = self._claim_by_name(name, tick)
             if claim is None:
                 return None
@@ -136,6 +139,21 @@ class Runner:
     def _begin(self, door: Door) -> Tick:
         moments = Moments(self._clock, door.now)
         return Tick(door=door, moments=moments, due=moments.now(), begun=self._clock.monotonic())
+
+    def _look_at_clock(self, tick: Tick) -> None:
+        """Let the tick start by the reference: ask the server's clock where it was not yet."""
+        if tick.door.now is None:
+            self.look_at_clock()
+            tick.due = tick.moments.now()
+
+    def look_at_clock(self) -> None:
+        """Ask the server's clock if need be, and notice steps of the host's."""
+        if self._clock.wants_sample:
+            before = self._clock.monotonic()
+            server_now = self._store.server_now()
+            if server_now is not None:
+                self._clock.sample(server_now, before, self._clock.monotonic())
+        self._clock.look_at_host()
 
     def _bury(self, tick: Tick) -> None:
         self._burial.look(tick.due, self._floor(), tick.earliest)
@@ -203,7 +221,10 @@ class Runner:
         begun = self._clock.monotonic()
 
         def now() -> datetime:
-            return claim.started_at + timedelta(seconds=self._clock.monotonic() - begun)
+            # Not the start plus what has passed: a clock that was put right meanwhile is right.
+            if tick.door.now is None:
+                return self._clock.now()
+            return tick.door.now + timedelta(seconds=self._clock.monotonic() - begun)
 
         # The lease is let go last, so that it is renewed while the record is tried again.
         with (

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from lazycron.facts import Facts
 from lazycron.registry import Registry
 from lazycron.schedules import Schedule
+from lazycron.setback import mend
 from lazycron.store import Store, TaskRow
 from lazycron.tasks import Task
 
@@ -50,18 +51,29 @@ class Sync:
         """Return how long a claim of a task holds."""
         return task.lease or self._default_lease
 
-    def bring_in_when_due(self, now: datetime) -> frozenset[str]:
+    def lease_of_name(self, name: str) -> timedelta:
+        """Return how long a claim of the task of this name holds."""
+        return self.lease_of(self._registry[name])
+
+    def bring_in_when_due(self, now: datetime, *, by_clock: bool = True) -> frozenset[str]:
         """Do `bring_in` if tasks were registered since the last time, or a minute has passed."""
         if not self.is_wanted and self._monotonic() < self._again_at:
             return frozenset()
-        return self.bring_in(now)
+        return self.bring_in(now, by_clock=by_clock)
 
-    def bring_in(self, now: datetime) -> frozenset[str]:
-        """Make missing rows, store changed schedules; return the names whose rows were made."""
+    def bring_in(self, now: datetime, *, by_clock: bool = True) -> frozenset[str]:
+        """Make missing rows, store changed schedules; return the names whose rows were made.
+
+        `by_clock` is False where `now` is not the clock's own moment.
+        """
         version = self._registry.version
         tasks = list(self._registry)
         self._store.know({task.name: self.lease_of(task) for task in tasks})
         rows = {row.name: row for row in self._store.known_rows()}
+        for row in rows.values():
+            # Moments handed in by a caller say nothing about the clock.
+            if by_clock and mend(self._store, row, now, self.lease_of_name(row.name)):
+                self._facts.set_back_at = now
         made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
         self._keep_seen(rows, now)
         self._facts.unknown_rows = self._store.any_unknown()

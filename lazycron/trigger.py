@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 from lazycron.app import LazyCron
 from lazycron.execute import Bridge, in_a_new_loop, on_loop
-from lazycron.moments import Moments
 from lazycron.parts import Parts
 from lazycron.reports import TickReport
 from lazycron.statefile import State
@@ -218,7 +217,7 @@ class Trigger:
         if state is None:
             if not parts.runner.install():
                 return False
-            state = parts.refresh.refresh(Moments(clock))
+            state = parts.refresh_state()
         if not _is_switched_on(state, kind) or _loop_is_alive(state, now):
             return False
         if parts.sync.is_wanted or state.is_due(now):
@@ -235,7 +234,7 @@ class Trigger:
         clock = self._cron.settings.clock
         # A visitor's tick keeps away from the last one for as long as that one took.
         standing_back = min(report.seconds, LONGEST_STANDING_BACK)
-        wait = max(standing_back, _until(report.next_due, clock.now()))
+        wait = max(standing_back, _until(report.next_due, parts.reference.now()))
         if not self._closing:
             self.look_again_at = clock.monotonic() + wait
         return report

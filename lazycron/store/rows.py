@@ -210,6 +210,37 @@ def bring_in(
     return connection.execute(NEW_CODE, values).rowcount == 1
 
 
+SHORTEN = (
+    update(t)
+    .where(
+        BY_NAME,
+        t.c.lock_token == bindparam("p_token"),
+        t.c.next_run_at == bindparam("p_seen", type_=UTCDateTime),
+    )
+    .values(next_run_at=bindparam("p_until", type_=UTCDateTime))
+)
+
+
+def shorten_lease(connection: Connection, row: TaskRow, until: datetime) -> bool:
+    """End a claim's lease earlier; False if it was renewed since it was seen."""
+    values = {
+        "p_name": row.name,
+        "p_token": row.lock_token,
+        "p_seen": row.next_run_at,
+        "p_until": until,
+    }
+    return connection.execute(SHORTEN, values).rowcount == 1
+
+
+MOVE = update(t).where(AS_SEEN).values(MOVED)
+
+
+def move(connection: Connection, row: TaskRow, next_run_at: datetime) -> bool:
+    """Move a free row's due time; False if the row has changed since it was seen."""
+    values = _seen(row) | {"p_next": next_run_at, "p_scheduled_for": next_run_at}
+    return connection.execute(MOVE, values).rowcount == 1
+
+
 ENABLE = update(t).where(BY_NAME).values(enabled=bindparam("p_enabled"))
 
 

@@ -5,7 +5,17 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, bindparam, inspect, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    bindparam,
+    func,
+    inspect,
+    literal_column,
+    select,
+    true,
+)
 from sqlalchemy.exc import IntegrityError
 
 from lazycron.outcomes import Claim, Settlement
@@ -23,6 +33,11 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTALLATION = "installation"
 
 
+CLOCKS: Mapping[str, ColumnElement[datetime]] = {
+    "postgresql": func.clock_timestamp(type_=UTCDateTime),
+    "mariadb": func.utc_timestamp(literal_column("6"), type_=UTCDateTime),
+    "mysql": func.utc_timestamp(literal_column("6"), type_=UTCDateTime),
+}
 DIALECTS: Mapping[str, type[Portable]] = {
     "sqlite": SQLite,
     "postgresql": PostgreSQL,
@@ -67,7 +82,7 @@ class Store:
         self._leases = dict(leases)
         self._dialect = self._speak(claiming)
         self._abandoned = claims.select_abandoned(claiming.names)
-        self._next_due = (
+        first = (
             select(scheduled_task.c.next_run_at)
             .where(
                 scheduled_task.c.enabled == true(),
@@ -77,6 +92,9 @@ class Store:
             .order_by(scheduled_task.c.next_run_at, scheduled_task.c.id)
             .limit(1)
         )
+        # The server's clock is read along: 6 and 23 microseconds a tick.
+        clock = CLOCKS.get(self.engine.dialect.name)
+        self._next_due = first if clock is None else select(first.scalar_subquery(), clock)
 
     def _speak(self, claiming: Claiming) -> Portable:
         return DIALECTS.get(self.engine.dialect.name, Portable)(claiming)
@@ -183,10 +201,24 @@ class Store:
         with self.engine.begin() as connection:
             return self._dialect.release(connection, settlement, by)
 
-    def next_due(self, floor: datetime = EPOCH) -> datetime | None:
-        """Return when a known row is next due or a lease ends."""
+    def next_due(self, floor: datetime = EPOCH) -> tuple[datetime | None, datetime | None]:
+        """Return when a known row is next due or a lease ends, and what the server's clock shows.
+
+        The latter is None on SQLite, which has no clock of its own.
+        """
         with self.engine.connect() as connection:
-            return connection.execute(self._next_due, {"p_floor": floor}).scalar()
+            row = connection.execute(self._next_due, {"p_floor": floor}).one_or_none()
+        if row is None:
+            return None, None
+        return row[0], row[1] if len(row) > 1 else None
+
+    def server_now(self) -> datetime | None:
+        """Return what the server's clock shows; None on SQLite."""
+        clock = CLOCKS.get(self.engine.dialect.name)
+        if clock is None:
+            return None
+        with self.engine.connect() as connection:
+            return connection.execute(select(clock)).scalar()
 
     @contextmanager
     def _unwaiting(self) -> Iterator[Connection]:
@@ -196,6 +228,11 @@ class Store:
                 return
             with sqlite.without_waiting(connection):
                 yield connection
+
+    def shorten_lease(self, row: TaskRow, until: datetime) -> bool:
+        """End a claim's lease earlier, if nobody has renewed it since it was seen."""
+        with self.engine.begin() as connection:
+            return rows.shorten_lease(connection, row, until)
 
     # recurring rows
 
@@ -249,6 +286,11 @@ class Store:
             return rows.bring_in(
                 connection, row, schedule, next_run_at=next_run_at, scheduled_for=scheduled_for
             )
+
+    def move(self, row: TaskRow, next_run_at: datetime) -> bool:
+        """Move a free row's due time; False if the row has changed since it was seen."""
+        with self.engine.begin() as connection:
+            return rows.move(connection, row, next_run_at)
 
     def enable(self, name: str, *, enabled: bool) -> bool:
         """Switch a task on or off; False if it has no row."""

@@ -1,0 +1,37 @@
+"""After the clock was set back: rows stamped in the future must not sleep until then."""
+
+from datetime import datetime, timedelta
+
+from lazycron.errors import ScheduleError
+from lazycron.outcomes import Status
+from lazycron.schedules import Crontab, parse
+from lazycron.store import Store, TaskRow
+
+GRACE = timedelta(seconds=1)
+
+
+def mend(store: Store, row: TaskRow, now: datetime, lease: timedelta) -> bool:
+    """Bring a row back that was stamped later than now; return whether it was moved.
+
+    A free row is due as long after now as it was after its stamp, a crontab's at its next regular
+    time. A claim ends a lease after now, unless its live holder renews it, which he does sooner.
+    """
+    stamp = row.last_run_at or row.created_at
+    if stamp <= now + GRACE or row.next_run_at < stamp:
+        return False
+    if row.running:
+        until = now + lease
+        return until < row.next_run_at and store.shorten_lease(row, until)
+    due = min(now + (row.next_run_at - stamp), _regular(row, now))
+    return due < row.next_run_at and store.move(row, due)
+
+
+def _regular(row: TaskRow, now: datetime) -> datetime:
+    try:
+        schedule = parse(row.schedule_now)
+    except ScheduleError:
+        return row.next_run_at
+    is_regular = row.last_status in (None, Status.OK)
+    if isinstance(schedule, Crontab) and is_regular:
+        return schedule.next_after(now)
+    return row.next_run_at
