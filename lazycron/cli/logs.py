@@ -1,0 +1,27 @@
+"""lazycron's warnings on a terminal where the app has set up no logging of its own."""
+
+import logging
+
+import click
+
+# The command line says these itself, in its own report.
+SAID_OTHERWISE = ("run_", "not_installed")
+
+
+class Warnings(logging.Handler):
+    """Writes a warning as one line on stderr."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line, unless the command line says it itself."""
+        if str(getattr(record, "action", "")).startswith(SAID_OTHERWISE):
+            return
+        click.echo(f"lazycron: {record.getMessage()}", err=True)
+
+
+def show_warnings(logger: logging.Logger) -> logging.Handler | None:
+    """Show warnings where nobody else does; return the handler that was added for it."""
+    if logger.hasHandlers():
+        return None
+    handler = Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    return handler

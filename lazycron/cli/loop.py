@@ -1,0 +1,128 @@
+"""`run --loop`: tick whenever something is due, until a signal."""
+
+from collections.abc import Callable
+
+import click
+
+from lazycron.app import LazyCron
+from lazycron.burial import BETWEEN_LOOKS
+from lazycron.cli.failures import of_database
+from lazycron.cli.heartbeat import Heartbeat
+from lazycron.cli.output import at
+from lazycron.facts import OUTAGE_PAUSE
+from lazycron.reports import TickReport
+from lazycron.statefile import State
+from lazycron.store import DatabaseError, Fault, fault_of
+from lazycron.ticks import Door
+
+LOOK_EVERY = 1.0
+ASK_EVERY = 2.0
+MISSING = "the database has no lazycron tables: run `lazycron migrate`; looking again until then"
+
+Show = Callable[[TickReport, str], None]
+
+
+class Loop:
+    """Looks at the state file each second, at the database every two, and ticks in between.
+
+    The file may say that nothing is due while another host, or a process that could not write it,
+    has made something due; hence the second look. Between two ticks there is a heartbeat, so that
+    requests stand back for a loop that is alive, and take over from one that hangs or has died.
+    """
+
+    def __init__(self, cron: LazyCron, door: Door, show: Show) -> None:
+        self._parts = cron.parts
+        self._clock = cron.settings.clock
+        self._stopping = cron.parts.runner.activity.stopping
+        self._door = door
+        self._show = show
+        self._heartbeat = Heartbeat(cron.parts, self._clock)
+        self._ask_at = 0.0
+        self._told: Fault | None = None
+
+    def run(self) -> None:
+        """Go on until the process is told to stop; then let requests take over at once."""
+        try:
+            while not self._stopping.is_set():
+                wait = self._pass()
+                if wait > 0:
+                    self._stopping.wait(wait)
+        finally:
+            if self._parts.facts.may_ask(self._clock.monotonic()):
+                self._heartbeat.end()
+
+    def _pass(self) -> float:
+        """Look once, tick if anything is due; return how many seconds to wait."""
+        facts, begun = self._parts.facts, self._clock.monotonic()
+        if facts.outage is not None:
+            if not facts.may_ask(begun):
+                return facts.outage.again_at - begun
+            self._ask_at = begun  # only the database itself can say that it is back
+        try:
+            wait = self._look()
+        except DatabaseError as error:
+            return self._fail(error)
+        if not facts.installed:
+            return self._tell(Fault.MISSING, MISSING, ASK_EVERY)
+        if facts.outage is None or facts.may_ask(self._clock.monotonic()):
+            facts.outage = None
+            self._recover()
+            return wait
+        # The tick had runs to report, so it let its error go no further.
+        return self._tell_outage(facts.outage.error)
+
+    def _look(self) -> float:
+        if not self._parts.runner.install():
+            return ASK_EVERY
+        self._heartbeat.beat()
+        state = self._state()
+        now = self._clock.now()
+        if not state.is_due(now):
+            return self._until_next_look(state)
+        report = self._parts.runner.run_due(self._door)
+        self._show(report, at(self._clock.now()))
+        # A row that is due but not to be had (a lease to be watched, a row just made) can wait.
+        return 0.0 if report.runs else BETWEEN_LOOKS
+
+    def _state(self) -> State:
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        found = self._parts.statefile.read(now)
+        if found is not None and (found.is_due(now) or monotonic < self._ask_at):
+            return found
+        self._parts.sync.bring_in_when_due(now)
+        found = self._parts.refresh_state()
+        self._ask_at = self._clock.monotonic() + ASK_EVERY
+        return found
+
+    def _until_next_look(self, state: State) -> float:
+        now = self._clock.now()
+        until = LOOK_EVERY if state.next is None else (state.next - now).total_seconds()
+        return max(0.0, min(LOOK_EVERY, until, self._ask_at - self._clock.monotonic()))
+
+    # outages: said once, like their end
+
+    def _fail(self, error: DatabaseError) -> float:
+        facts, fault = self._parts.facts, fault_of(error)
+        if fault is Fault.BUSY:
+            return LOOK_EVERY
+        if fault is Fault.MISSING:
+            facts.installed = False
+            return self._tell(Fault.MISSING, MISSING, ASK_EVERY)
+        kind = type(error).__name__
+        facts.out_of_order(kind, self._clock.now(), self._clock.monotonic())
+        return self._tell_outage(of_database(error))
+
+    def _tell_outage(self, words: str) -> float:
+        words = f"{words}; trying again every {OUTAGE_PAUSE:.0f} s"
+        return self._tell(Fault.GONE, words, OUTAGE_PAUSE)
+
+    def _tell(self, fault: Fault, words: str, wait: float) -> float:
+        if self._told is not fault:
+            click.echo(f"lazycron: {words}", err=True)
+        self._told = fault
+        return wait
+
+    def _recover(self) -> None:
+        if self._told is not None:
+            click.echo("lazycron: the database is back", err=True)
+        self._told = None

@@ -1,0 +1,87 @@
+"""What verbs print: tables for a terminal, aligned columns for a pipe, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from lazycron.durations import roughly
+
+NOTHING = "-"
+BETWEEN = "  "
+
+
+def as_json(value: Any, *, indent: int | None = 2) -> None:  # noqa: ANN401 - JSON's own terms
+    """Print a value as JSON; moments become ISO texts in UTC."""
+    click.echo(json.dumps(value, indent=indent, default=_to_text, ensure_ascii=False))
+
+
+def _to_text(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in columns: a drawn table on a terminal, aligned lines elsewhere."""
+    clean = [[visible(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _drawn(headings, clean)
+    else:
+        _aligned(headings, clean)
+
+
+def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    lines = [headings, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo(BETWEEN.join(cells).rstrip())
+
+
+def _drawn(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(*headings, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        # As Text: a message's brackets are no markup.
+        drawn.add_row(*map(Text, row))
+    Console().print(drawn)
+
+
+def visible(text: str) -> str:
+    """Escape what a terminal would obey instead of showing."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cell(value: object) -> str:
+    """Write a value into a table; a dash where there is none."""
+    return NOTHING if value is None or value == "" else str(value)
+
+
+def at(moment: datetime | None) -> str:
+    """Write a moment in UTC, to the second."""
+    return NOTHING if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def seen_from(now: datetime, moment: datetime | None) -> str:
+    """Write a moment as it is seen from now, and in UTC: `in 5 minutes (2026-01-01 ...)`."""
+    if moment is None:
+        return NOTHING
+    if abs(moment - now).total_seconds() < 1:
+        words = "now"
+    elif moment > now:
+        words = f"in {roughly(moment - now)}"
+    else:
+        words = f"{roughly(now - moment)} ago"
+    return f"{words} ({at(moment)})"
+
+
+def took(ms: int | None) -> str:
+    """Write a duration in milliseconds."""
+    return NOTHING if ms is None else f"{ms} ms"
