@@ -83,7 +83,7 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         sync=sync,
         burial=Burial(store, registry.policy_of, logfile, reference, sync.lease_of_name),
         leases=Leases(store.renew, lambda: _refresh(refresh, reference), clock.monotonic),
-        recorder=Recorder(store, registry.policy_of, logfile, activity, clock.monotonic),
+        recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
         refresh=refresh,
         why=why,
         install=install,

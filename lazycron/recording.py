@@ -1,11 +1,11 @@
 """Store what a run came to, whatever the database is doing, and leave a line in the log file."""
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from lazycron.activity import Activity
 from lazycron.logfile import LogFile
 from lazycron.outcomes import Claim, Outcome, Policy, settle
 from lazycron.store import (
@@ -32,13 +32,11 @@ class Recorder:
         store: Store,
         policy_of: Callable[[Claim], Policy],
         logfile: LogFile,
-        activity: Activity,
         monotonic: Callable[[], float],
     ) -> None:
         self._store = store
         self._policy_of = policy_of
         self._logfile = logfile
-        self._activity = activity
         self._monotonic = monotonic
 
     def record(
@@ -80,7 +78,8 @@ class Recorder:
                     return None
                 # Recorded alone from now on: a failing record must not take a claim with it.
                 then = None
-                self._activity.stopping.wait(pause)
+                # Not on `stopping`, which would not wait at all while the process is being drained.
+                time.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             if not isinstance(result, Changed):
