@@ -23,10 +23,18 @@ def _to_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
+def on_terminal() -> bool:
+    """Tell whether somebody is looking."""
+    return sys.stdout.isatty()
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns: a drawn table on a terminal, aligned lines elsewhere."""
-    clean = [[visible(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    """Print rows in columns: a drawn table on a terminal, aligned lines elsewhere.
+
+    A cell's line breaks are kept, which only a drawn table has room for.
+    """
+    clean = [["\n".join(map(visible, cell.split("\n"))) for cell in row] for row in rows]
+    if on_terminal():
         _drawn(headings, clean)
     else:
         _aligned(headings, clean)
@@ -69,8 +77,11 @@ def at(moment: datetime | None) -> str:
     return NOTHING if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def seen_from(now: datetime, moment: datetime | None) -> str:
-    """Write a moment as it is seen from now, and in UTC: `in 5 minutes (2026-01-01 ...)`."""
+def seen_from(now: datetime, moment: datetime | None, *, stacked: bool = False) -> str:
+    """Write a moment as it is seen from now, and in UTC: `in 5 minutes (2026-01-01 ...)`.
+
+    `stacked` puts one above the other.
+    """
     if moment is None:
         return NOTHING
     if abs(moment - now).total_seconds() < 1:
@@ -79,7 +90,7 @@ def seen_from(now: datetime, moment: datetime | None) -> str:
         words = f"in {roughly(moment - now)}"
     else:
         words = f"{roughly(now - moment)} ago"
-    return f"{words} ({at(moment)})"
+    return f"{words}\n{at(moment)}" if stacked else f"{words} ({at(moment)})"
 
 
 def took(ms: int | None) -> str:

@@ -7,13 +7,26 @@ import click
 
 from lazycron.cli.failures import MISUSED, WRONG, Failed
 from lazycron.cli.options import MAYBE_NAME, json_option, name_argument
-from lazycron.cli.output import as_json, at, cell, seen_from, table, took, visible
+from lazycron.cli.output import as_json, at, cell, on_terminal, seen_from, table, took, visible
 from lazycron.cli.session import Session, pass_session
 from lazycron.settings import SHORTEST_SECRET
 from lazycron.status import TaskStatus
 from lazycron.why import Reason
 
 MOUNTED_AT = "/lazycron"
+COLUMNS = (
+    "name",
+    "schedule",
+    "enabled",
+    "next",
+    "last",
+    "status",
+    "ms",
+    "failures",
+    "notes",
+    "message",
+)
+STACKED = ("task", "next", "last", "status", "failures", "notes", "message")
 # `why` could not find out.
 IN_THE_DARK = (Reason.NOT_INSTALLED, Reason.UNREACHABLE)
 
@@ -28,9 +41,10 @@ def list_(session: Session, *, json_: bool) -> None:
     found = cron.overview(now)
     if json_:
         as_json([dataclasses.asdict(one) for one in found])
+    elif found and on_terminal():
+        table(STACKED, [_stack(one, now) for one in found])
     elif found:
-        headings = "name schedule enabled next last status ms failures notes message"
-        table(headings.split(), [_line(one, now) for one in found])
+        table(COLUMNS, [_line(one, now) for one in found])
     else:
         click.echo("No tasks.")
 
@@ -46,6 +60,20 @@ def _line(one: TaskStatus, now: datetime) -> list[str]:
         cell(one.ms),
         str(one.failures),
         cell(", ".join(_notes(one))),
+        cell(one.message),
+    ]
+
+
+def _stack(one: TaskStatus, now: datetime) -> list[str]:
+    """Write what `_line` writes in fewer columns of two lines: a terminal is narrow."""
+    notes = _notes(one) if one.enabled else ["disabled", *_notes(one)]
+    return [
+        f"{one.name}\n{one.schedule}",
+        seen_from(now, one.next, stacked=True),
+        seen_from(now, one.last, stacked=True),
+        f"{cell(one.status)}\n{took(one.ms)}",
+        str(one.failures),
+        cell("\n".join(notes)),
         cell(one.message),
     ]
 

@@ -13,7 +13,7 @@ import click
 from lazycron import execute
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
-FINISHING = "stopping after the run under way; another signal ends it at once"
+FINISHING = "stopping; a run under way is finished first, another signal ends it at once"
 
 
 class Signals:
@@ -73,7 +73,8 @@ class Signals:
         # An event must not be set here: the main thread may be holding its lock at this moment.
         self._tell(number)
         if ends:
-            raise KeyboardInterrupt
+            message = f"ended by {signal.Signals(number).name}"
+            raise KeyboardInterrupt(message)
 
     def _tell(self, number: int) -> None:
         # Full, the pipe holds more than the listener needs already.
