@@ -2,18 +2,26 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, inspect, select, text
 
-VERSION_TABLE = "lazycron_version"
+from lazycron.errors import BusyError
+from lazycron.schema import lazycron_version, metadata
+
 HEAD = "0001"
+LOCK = "lazycron migrate"
+# Longer than a migration takes, shorter than an operator's patience.
+PATIENCE = 60
 
 
 def migrate(engine: Engine, revision: str = "head") -> None:
     """Run the migrations up or down to a revision; safe when many processes start at once.
 
-    Whoever comes second waits for the first and finds nothing to do.
+    Whoever comes second waits for the first and finds nothing to do. Tables that an app's own
+    Alembic has made in this version's shape are taken as they are. Raises BusyError where MariaDB
+    or MySQL keep us waiting for a minute.
     """
     # Imported here: an app whose tables are in place never pays for it.
     from alembic import command
@@ -26,6 +34,9 @@ def migrate(engine: Engine, revision: str = "head") -> None:
         current = revision_of(connection)
         if revision == "head" and current == HEAD:
             return
+        if current is None and revision != "base" and _has_our_shape(connection):
+            command.stamp(config, "head")
+            current = HEAD
         if revision == "base" or (current or "") > revision != "head":
             command.downgrade(config, revision)
         else:
@@ -46,10 +57,29 @@ def is_current(engine: Engine) -> bool:
 
 def revision_of(connection: Connection) -> str | None:
     """Return the revision the database is at; None without lazycron's version table."""
-    if not inspect(connection).has_table(VERSION_TABLE):
+    if not inspect(connection).has_table(lazycron_version.name):
         return None
-    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
+    found = connection.execute(select(lazycron_version.c.version_num)).scalar()
     return None if found is None else str(found)
+
+
+def _has_our_shape(connection: Connection) -> bool:
+    """Tell whether every table is there, with no difference that Alembic can see."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    there = set(inspect(connection).get_table_names())
+    ours = {table.name for table in metadata.sorted_tables} - {lazycron_version.name}
+    if not ours <= there:
+        return False
+
+    def is_ours(name: str | None, kind: str, parents: object) -> bool:
+        del parents
+        return kind != "table" or name in ours
+
+    options = {"version_table": lazycron_version.name, "include_name": is_ours}
+    context = MigrationContext.configure(connection, opts=options)
+    return not compare_metadata(context, metadata)
 
 
 @contextmanager
@@ -58,9 +88,33 @@ def _alone(connection: Connection) -> Iterator[None]:
     name = connection.dialect.name
     if name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        # Whoever has waited for the lock must see what was committed meanwhile.
+        connection.execution_options(isolation_level="READ COMMITTED")
+    if name == "postgresql":
+        # Released by the commit. Locks are the database's own, not the server's.
+        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:lock))"), {"lock": LOCK})
+    named = _hold_named_lock(connection) if name in ("mysql", "mariadb") else None
     try:
         yield
     except BaseException:
         connection.rollback()
         raise
-    connection.commit()
+    else:
+        connection.commit()
+    finally:
+        if named is not None:
+            # Each statement of a migration commits there, so the lock belongs to the session.
+            connection.execute(text("DO RELEASE_LOCK(:lock)"), {"lock": named})
+            connection.commit()
+
+
+def _hold_named_lock(connection: Connection) -> str:
+    # Such locks are the server's: the name says which database is meant, in 64 characters.
+    database = str(connection.execute(text("SELECT DATABASE()")).scalar())
+    name = f"{LOCK} {sha256(database.encode()).hexdigest()[:32]}"
+    asked = text("SELECT GET_LOCK(:lock, :patience)")
+    if connection.execute(asked, {"lock": name, "patience": PATIENCE}).scalar() != 1:
+        message = f"another process has been migrating {database} for {PATIENCE} seconds"
+        raise BusyError(message)
+    return name

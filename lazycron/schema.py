@@ -179,3 +179,11 @@ lazycron_setting = Table(
     Column("value", _LONG, nullable=False),
     Column("changed_at", UTCDateTime, nullable=False),
 )
+
+# Alembic makes and keeps it. It stands here so that an app whose own Alembic takes this metadata
+# in does not find a table that nobody knows.
+lazycron_version = Table(
+    "lazycron_version",
+    metadata,
+    Column("version_num", String(32), primary_key=True),
+)

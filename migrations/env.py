@@ -2,13 +2,12 @@
 
 from alembic import context
 
-from lazycron.migrate import VERSION_TABLE
-from lazycron.schema import metadata
+from lazycron.schema import lazycron_version, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    version_table=VERSION_TABLE,
+    version_table=lazycron_version.name,
     transactional_ddl=True,
 )
 context.run_migrations()

@@ -1,5 +1,7 @@
 """The first revision: every table lazycron has."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import mysql, sqlite
@@ -25,7 +27,7 @@ ID = sa.BigInteger().with_variant(sqlite.INTEGER(), "sqlite")
 
 def upgrade() -> None:
     """Make the tables."""
-    op.create_table(
+    _make_table(
         "scheduled_task",
         sa.Column("id", ID, autoincrement=True, nullable=False),
         sa.Column("name", NAME, nullable=False),
@@ -57,12 +59,12 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", "key", name="uq_scheduled_task_name_key"),
         sqlite_autoincrement=True,
     )
-    op.create_index(
+    _make_index(
         "ix_scheduled_task_enabled_next_run_at_id",
         "scheduled_task",
         ["enabled", "next_run_at", "id"],
     )
-    op.create_table(
+    _make_table(
         "task_run",
         sa.Column("id", ID, autoincrement=True, nullable=False),
         sa.Column("name", NAME, nullable=False),
@@ -83,9 +85,9 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_task_run"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_task_run_name_id", "task_run", ["name", "id"])
-    op.create_index("ix_task_run_started_at", "task_run", ["started_at"])
-    op.create_table(
+    _make_index("ix_task_run_name_id", "task_run", ["name", "id"])
+    _make_index("ix_task_run_started_at", "task_run", ["started_at"])
+    _make_table(
         "once_key",
         sa.Column("key", NAME, nullable=False),
         sa.Column("task", NAME, nullable=True),
@@ -95,8 +97,8 @@ def upgrade() -> None:
         sa.Column("refused", sa.Integer(), nullable=False, server_default="0"),
         sa.PrimaryKeyConstraint("key", name="pk_once_key"),
     )
-    op.create_index("ix_once_key_expires_at", "once_key", ["expires_at"])
-    op.create_table(
+    _make_index("ix_once_key_expires_at", "once_key", ["expires_at"])
+    _make_table(
         "lazycron_action",
         sa.Column("id", ID, autoincrement=True, nullable=False),
         sa.Column("at", UTCDateTime, nullable=False),
@@ -107,8 +109,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_lazycron_action"),
         sqlite_autoincrement=True,
     )
-    op.create_index("ix_lazycron_action_at", "lazycron_action", ["at"])
-    op.create_table(
+    _make_index("ix_lazycron_action_at", "lazycron_action", ["at"])
+    _make_table(
         "lazycron_setting",
         sa.Column("name", NAME, nullable=False),
         sa.Column("value", LONG, nullable=False),
@@ -117,7 +119,28 @@ def upgrade() -> None:
     )
 
 
+def _make_table(name: str, *parts: sa.schema.SchemaItem, **options: Any) -> None:
+    """Make a table, unless a migration that was killed here has made it.
+
+    Each statement commits by itself on MariaDB. A stranger's table of this name is an error.
+    """
+    inspector = sa.inspect(op.get_bind())
+    if inspector.has_table(name):
+        found = {column["name"] for column in inspector.get_columns(name)}
+        if found == {part.name for part in parts if isinstance(part, sa.Column)}:
+            return
+    op.create_table(name, *parts, **options)
+
+
+def _make_index(name: str, table: str, columns: list[str]) -> None:
+    """Make an index, unless a migration that was killed here has made it."""
+    found = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}
+    if name not in found:
+        op.create_index(name, table, columns)
+
+
 def downgrade() -> None:
     """Drop the tables."""
     for table in ("lazycron_setting", "lazycron_action", "once_key", "task_run", "scheduled_task"):
-        op.drop_table(table)
+        if sa.inspect(op.get_bind()).has_table(table):
+            op.drop_table(table)
