@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,13 +127,19 @@ def default_state_file(store: Store) -> Path:
 def private_folder() -> Path:
     """Return a folder of the user's own in the temp folder, mode 0700.
 
-    A folder that somebody else has made there first is not used: his files would be believed.
+    What somebody else has made there first is not used: his files would be believed. Where
+    nothing can be made the state file says so, and this process goes by its own memory.
     """
     user = os.getuid() if hasattr(os, "getuid") else 0
-    folder = Path(tempfile.gettempdir()) / f"lazycron-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    mine = not hasattr(os, "getuid") or found.st_uid == user
-    if not mine or not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o077:
+    name = f"lazycron-{user}"
+    try:
+        folder = Path(tempfile.gettempdir()) / name
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        mine = not hasattr(os, "getuid") or found.st_uid == user
+        if mine and stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077:
+            return folder
         return Path(tempfile.mkdtemp(prefix="lazycron-"))
-    return folder
+    except OSError:
+        return Path(name)
