@@ -4,15 +4,15 @@ import hmac
 import json
 import math
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-from lazycron.app import LazyCron
 from lazycron.reports import TickReport
 from lazycron.store import DatabaseError
 
 METHODS = ("GET", "HEAD", "POST")
-BEARER = b"bearer "
+BEARER = b"bearer"
 HEADERS = (
     ("Cache-Control", "no-store"),
     ("X-Robots-Tag", "noindex"),
@@ -57,13 +57,13 @@ class Waiting:
 class Endpoint:
     """The cron URL below one path; the same for every protocol.
 
-    Without a secret there is no path that could match.
+    Without a token there is no path that could match.
     """
 
-    def __init__(self, cron: LazyCron, path: str, waiting: Waiting) -> None:
+    def __init__(self, tokens: Iterable[str], path: str, waiting: Waiting) -> None:
         self.path = path
         self._waiting = waiting
-        self._tokens = tuple(token.encode() for token in cron.cron_tokens)
+        self._tokens = tuple(token.encode() for token in tokens)
 
     @property
     def paths(self) -> frozenset[str]:
@@ -78,10 +78,7 @@ class Endpoint:
         The comparison takes the same time for every wrong token.
         """
         if request.path == self.path:
-            scheme, given = (
-                request.authorization[: len(BEARER)],
-                request.authorization[len(BEARER) :],
-            )
+            scheme, _, given = request.authorization.partition(b" ")
             return scheme.lower() == BEARER and self._is_token(given.strip())
         prefix, _, last = request.path.rpartition("/")
         return prefix == self.path and self._is_token(last.encode("utf-8", "surrogatepass"))
@@ -117,20 +114,24 @@ class Endpoint:
             raise ValueError(message)
         return min(seconds, self._waiting.most)
 
-    def report(self, request: Request, report: TickReport) -> Reply:
-        """Answer with what the tick did."""
-        return _reply(request, 200, "OK", report.as_json())
+    def answer(self, request: Request, report: Future[TickReport]) -> Reply:
+        """Answer with what the tick did, that it goes on, or that there was none.
 
-    def goes_on(self, request: Request) -> Reply:
-        """Answer that the tick is not finished yet."""
-        return _reply(request, 202, "Accepted", {"status": "the tick goes on"})
-
-    def failed(self, request: Request, error: BaseException) -> Reply:
-        """Answer that there was no tick; the error's text stays out, it may name an address."""
+        An error's text stays out: it may name an address.
+        """
+        if not report.done():
+            return _reply(request, 202, "Accepted", {"status": "the tick goes on"})
+        if report.cancelled():
+            said = {"error": "no tick: this process is stopping, or all its tick threads hang"}
+            return _reply(request, 503, "Service Unavailable", said)
+        error = report.exception()
         if isinstance(error, DatabaseError):
             said = {"error": "the database could not be asked"}
             return _reply(request, 503, "Service Unavailable", said)
-        return _reply(request, 500, "Internal Server Error", {"error": type(error).__name__})
+        if error is not None:
+            said = {"error": type(error).__name__}
+            return _reply(request, 500, "Internal Server Error", said)
+        return _reply(request, 200, "OK", report.result().as_json())
 
 
 def _reply(

@@ -1,5 +1,6 @@
 """How lazycron is mounted in an app: where it answers, and which requests trigger what."""
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -8,6 +9,8 @@ from lazycron.app import LazyCron
 from lazycron.endpoint import Endpoint, Waiting
 from lazycron.errors import ConfigurationError
 from lazycron.trigger import Trigger, Visit, trigger_of
+
+logger = logging.getLogger("lazycron")
 
 TickIn = Literal["thread", "request"]
 
@@ -37,8 +40,21 @@ class Mount:
         return trigger_of(self.cron)
 
     def endpoint(self) -> Endpoint:
-        """Build the cron URL's endpoint with the tokens there are now."""
-        return Endpoint(self.cron, self.path, self.waiting)
+        """Build the cron URL's endpoint with the tokens there are now.
+
+        It is built within a request, which goes on whatever the secret is made of.
+        """
+        try:
+            tokens = self.cron.cron_tokens
+        except Exception as error:  # noqa: BLE001
+            # Its kind alone: the text could hold the secret.
+            logger.warning(
+                "the cron URL is off: the secret cannot be used (%s)",
+                type(error).__name__,
+                extra={"action": "secret_failed"},
+            )
+            tokens = ()
+        return Endpoint(tokens, self.path, self.waiting)
 
     def visit(self, path: str) -> Visit | None:
         """Say what a request for this path triggers as; None: it does not."""

@@ -1,16 +1,13 @@
 """The WSGI edge: one comparison, then the app's own iterable, wrapped only when one is due."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from typing import Any
 
 from lazycron.app import LazyCron
 from lazycron.endpoint import Endpoint, Reply, Request, Waiting
 from lazycron.mount import Everything, Mount, TickIn, to_mount
 from lazycron.trigger import Visit
-
-logger = logging.getLogger("lazycron")
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -45,24 +42,26 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
         panel=panel,
         waiting=WAITING,
     )
-    edge = _Edge(app, mount)
-    trigger = edge.trigger
-    mine: Any = Everything()
+    edge = _Edge(mount)
+    trigger = mount.trigger
+    mine: Container[str] = Everything()
     monotonic = cron.settings.clock.monotonic
 
     def middleware(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         nonlocal mine, monotonic
-        if environ.get("PATH_INFO") in mine:
-            if mine.__class__ is Everything:
-                monotonic = cron.settings.clock.monotonic
-                mine = edge.learn()
+        # Read now: some routers shift it into SCRIPT_NAME on their way.
+        path = environ.get("PATH_INFO", "")
+        if path in mine:
+            mine = edge.learn()
+            monotonic = cron.settings.clock.monotonic  # configure() may have come since
             reply = edge.answered(environ)
             if reply is not None:
                 start_response(reply.status_line, list(reply.headers))
                 return [reply.body]
+        answer = app(environ, start_response)
         if monotonic() < trigger.look_again_at:
-            return app(environ, start_response)
-        return edge.watched(environ, app(environ, start_response))
+            return answer
+        return edge.watched(path, environ, answer)
 
     return middleware
 
@@ -70,65 +69,60 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
 class _Edge:
     """What the middleware does off the hot path."""
 
-    def __init__(self, app: App, mount: Mount) -> None:
-        self.app = app
+    def __init__(self, mount: Mount) -> None:
         self.mount = mount
         self.trigger = mount.trigger
         self.endpoint: Endpoint | None = None
 
     def learn(self) -> frozenset[str]:
         """Return the paths worth a second look."""
-        self.endpoint = self.mount.endpoint()
+        self.endpoint = self.endpoint or self.mount.endpoint()
         return self.endpoint.paths
 
     def answered(self, environ: Environ) -> Reply | None:
         """Answer the cron URL; None where the request is the app's after all."""
-        if self.endpoint is None:
+        if self.endpoint is None or environ.get("PATH_INFO") not in self.endpoint.paths:
             return None
         request = _request(environ)
         if not self.endpoint.admits(request):
             return None
         _hide_token(environ, self.mount.path)
-        return self.endpoint.refusal(request) or self._tick(self.endpoint, request)
+        reply = self.endpoint.refusal(request)
+        if reply is not None:
+            return reply
+        in_request = self.mount.in_request
+        report = self.trigger.tick_here() if in_request else self.trigger.tick(None)
+        wait([report], self.endpoint.wait_for(request))
+        return self.endpoint.answer(request, report)
 
-    def _tick(self, endpoint: Endpoint, request: Request) -> Reply:
-        try:
-            if self.mount.in_request:
-                return endpoint.report(request, self.trigger.tick_here("url"))
-            report = self.trigger.tick(None).result(endpoint.wait_for(request))
-        except TimeoutError:
-            return endpoint.goes_on(request)
-        except CancelledError:
-            return endpoint.failed(request, RuntimeError("the process is stopping"))
-        except Exception as error:
-            logger.exception("the cron URL's tick failed", extra={"action": "tick_failed"})
-            return endpoint.failed(request, error)
-        return endpoint.report(request, report)
-
-    def watched(self, environ: Environ, answer: Iterable[bytes]) -> Iterable[bytes]:
+    def watched(self, path: str, environ: Environ, answer: Iterable[bytes]) -> Iterable[bytes]:
         """Wrap the app's iterable so that its end wakes a tick thread.
 
-        A wsgi.file_wrapper is left as it is, since servers look for it: the thread is woken now.
+        A file is left as it is, since servers send it by a way of its own: the thread is woken
+        now, and under `tick_in="request"` the next request ticks.
         """
-        kind = self.mount.visit(environ.get("PATH_INFO", ""))
+        kind = self.mount.visit(path)
         if kind is None:
             return answer
-        wrapper = environ.get("wsgi.file_wrapper")
-        if isinstance(wrapper, type) and isinstance(answer, wrapper) and not self.mount.in_request:
-            self.trigger.look(kind, None)
+        if _is_file(environ, answer):
+            if not self.mount.in_request:
+                self.trigger.look(kind, None)
             return answer
         kind_of_closing = _SizedClosing if hasattr(answer, "__len__") else _Closing
-        return kind_of_closing(answer, lambda: self.look(kind))
+        return kind_of_closing(answer, lambda: self._look(kind))
 
-    def look(self, kind: Visit) -> None:
-        """Wake a tick thread; under `tick_in="request"` tick here and now. Never raises."""
-        if not self.mount.in_request:
-            self.trigger.look(kind, None)
-            return
-        try:
+    def _look(self, kind: Visit) -> None:
+        """Wake a tick thread; under `tick_in="request"` tick here and now."""
+        if self.mount.in_request:
             self.trigger.look_here(kind)
-        except Exception:
-            logger.exception("a tick in the request failed", extra={"action": "tick_failed"})
+        else:
+            self.trigger.look(kind, None)
+
+
+def _is_file(environ: Environ, answer: object) -> bool:
+    """Tell whether the app answers with the server's file wrapper, a class or not, or a file."""
+    wrapper = environ.get("wsgi.file_wrapper")
+    return (isinstance(wrapper, type) and isinstance(answer, wrapper)) or hasattr(answer, "fileno")
 
 
 class _Closing:
