@@ -124,5 +124,6 @@ class Loop:
 
     def _recover(self) -> None:
         if self._told is not None:
-            click.echo("lazycron: the database is back", err=True)
+            back = "the tables are there" if self._told is Fault.MISSING else "the database is back"
+            click.echo(f"lazycron: {back}", err=True)
         self._told = None
