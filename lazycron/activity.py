@@ -30,8 +30,14 @@ class Activity:
 
     @contextmanager
     def in_a_run(self) -> Iterator[None]:
-        """Note that this thread is in a run for the time of this block."""
+        """Note that this thread is in a run for the time of this block.
+
+        A task may run another task in its own thread: what began first counts.
+        """
         thread = threading.get_ident()
+        if thread in self._run_began:
+            yield
+            return
         self._run_began[thread] = self._monotonic()
         try:
             yield

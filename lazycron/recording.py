@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lazycron.logfile import LogFile
+from lazycron.messages import MESSAGE_LENGTH
 from lazycron.outcomes import Claim, Outcome, Policy, settle
 from lazycron.store import (
     Changed,
@@ -50,8 +51,9 @@ class Recorder:
     ) -> Recorded | None:
         """Store a run's outcome, and claim the next row with `then` in the same commit.
 
-        A database that fails is asked again until `give_up_at`. Returns None for a run whose row is
-        no longer ours, and for one that could not be stored: it is in the log file in any case.
+        A database that fails is asked again until `give_up_at`; an outcome that it refuses is
+        stored in plain ASCII, then without its texts. Returns None for a run whose row is no longer
+        ours, and for one that could not be stored: it is in the log file in any case.
         """
         recorded = self._record(claim, outcome, earliest, give_up_at, then)
         self._log(claim, outcome, recorded=recorded is not None)
@@ -66,36 +68,44 @@ class Recorder:
         then: Stamp | None,
     ) -> Recorded | None:
         finished_at = claim.started_at + timedelta(milliseconds=outcome.ms or 0)
-        pause = FIRST_PAUSE
+        pause, waited = FIRST_PAUSE, 0.0
+        length = give_up_at - self._monotonic()
+        plainer = [_without_texts, _in_ascii]
         while True:
             settlement = settle(
                 claim, outcome, self._policy_of(claim), now=finished_at, earliest=earliest
             )
             try:
                 result = self._store.record(settlement, then)
-            except DatabaseError as error:
-                if not self._may_try_again(claim, error, give_up_at):
-                    return None
+            # A driver that cannot encode a text raises a ValueError of its own, no DBAPI error.
+            except (DatabaseError, ValueError) as error:
                 # Recorded alone from now on: a failing record must not take a claim with it.
                 then = None
+                fault = fault_of(error)
+                if fault is Fault.OTHER and plainer:
+                    outcome = plainer.pop()(outcome)
+                    continue
+                # What was waited counts too: a test's clock may stand still.
+                over = waited >= length or self._monotonic() >= give_up_at
+                if over or fault not in (Fault.BUSY, Fault.GONE):
+                    self._give_up(claim, error)
+                    return None
                 # Not on `stopping`, which would not wait at all while the process is being drained.
                 time.sleep(pause)
+                waited += pause
                 pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             if not isinstance(result, Changed):
                 return result if isinstance(result, Recorded) else None
             claim = replace(claim, schedule=result.schedule)
 
-    def _may_try_again(self, claim: Claim, error: DatabaseError, give_up_at: float) -> bool:
-        if fault_of(error) is not Fault.OTHER and self._monotonic() < give_up_at:
-            return True
+    def _give_up(self, claim: Claim, error: Exception) -> None:
         logger.error(
             "the outcome of %s could not be recorded (%s); it is in the log file",
             claim.name,
             type(error).__name__,
             extra={"action": "record_failed", "task": claim.name},
         )
-        return False
 
     def _log(self, claim: Claim, outcome: Outcome, *, recorded: bool) -> None:
         what = outcome.status.value if recorded else f"{outcome.status.value} (not recorded)"
@@ -110,3 +120,22 @@ class Recorder:
             outcome.message,
             extra={"action": f"run_{outcome.status.value}", "task": claim.name},
         )
+
+
+def _in_ascii(outcome: Outcome) -> Outcome:
+    """Escape what a database in another encoding than UTF-8 may refuse."""
+    error = None if outcome.error is None else _escaped(outcome.error)
+    message = _escaped(outcome.message)
+    if len(message) > MESSAGE_LENGTH:
+        message = message[: MESSAGE_LENGTH - 4] + " ..."
+    return replace(outcome, message=message, error=error)
+
+
+def _escaped(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+def _without_texts(outcome: Outcome) -> Outcome:
+    """Keep what happened, and say that the texts are in the log file only."""
+    message = "The database refused this run's texts; the log file has its message."
+    return replace(outcome, message=message, error=None, result=None, progress=None)
