@@ -47,6 +47,11 @@ class Sync:
         """Whether a look at the rows is due even if no task is."""
         return self._version != self._registry.version
 
+    @property
+    def is_due(self) -> bool:
+        """Whether tasks were registered since the last comparison, or a minute has passed."""
+        return self.is_wanted or self._monotonic() >= self._again_at
+
     def lease_of(self, task: Task) -> timedelta:
         """Return how long a claim of a task holds."""
         return task.lease or self._default_lease
@@ -57,7 +62,7 @@ class Sync:
 
     def bring_in_when_due(self, now: datetime, *, by_clock: bool = True) -> frozenset[str]:
         """Do `bring_in` if tasks were registered since the last time, or a minute has passed."""
-        if not self.is_wanted and self._monotonic() < self._again_at:
+        if not self.is_due:
             return frozenset()
         return self.bring_in(now, by_clock=by_clock)
 

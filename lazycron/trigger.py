@@ -364,8 +364,12 @@ class Trigger:
         parts.facts.last_request_at = now
         if not parts.facts.may_ask(monotonic):
             return False
+        state = parts.statefile.read(now)
+        # The database is asked only where the file cannot be believed, which is once a minute.
+        asks = state is None
         try:
-            state = _ask_state(parts, now)
+            if asks and parts.runner.install():
+                state = parts.refresh_state()
         except DatabaseError as error:
             fault = fault_of(error)
             if fault is Fault.MISSING:
@@ -375,18 +379,11 @@ class Trigger:
             raise
         if state is None or not _is_switched_on(state, kind) or _loop_is_alive(state, now):
             return False
-        if parts.sync.is_wanted or state.is_due(now):
+        # Rows that are gone or that a clock put back has left far ahead are due to no file.
+        if state.is_due(now) or (parts.sync.is_due if asks else parts.sync.is_wanted):
             return True
         self._look_again_in(crew, _until(state.next, now))
         return False
-
-
-def _ask_state(parts: Parts, now: datetime) -> State | None:
-    """Ask the state file, and the database only where the file cannot be believed."""
-    state = parts.statefile.read(now)
-    if state is not None:
-        return state
-    return parts.refresh_state() if parts.runner.install() else None
 
 
 def bridge_to(loop: Loop) -> Bridge:
