@@ -6,7 +6,6 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, overload
 
 from sqlalchemy import URL, Engine
@@ -32,10 +31,7 @@ from lazycron.tasks import FirstRun, Task, make_task, to_schedule
 from lazycron.ticks import Door
 
 DEFAULT_DATABASE = "sqlite:///lazycron.db"
-SHORTEST_OVERRIDE = timedelta(seconds=60)
-LONGEST_OVERRIDE = timedelta(days=30)
 TOKEN_LENGTH = 40
-MOST_TRIES = 10
 
 
 class LazyCron(Managing):

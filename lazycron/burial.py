@@ -49,6 +49,13 @@ class Burial:
         buried = [one for one in self._certain(found) if self._bury(one, now, earliest)]
         return len(buried)
 
+    def look_at(self, one: Abandoned, now: datetime, earliest: datetime) -> bool:
+        """Bury one claim whose lease has ended, be its row enabled or not, at the same terms."""
+        others = self._suspects
+        certain = self._certain([one])
+        self._suspects = others | self._suspects
+        return bool(certain) and self._bury(one, now, earliest)
+
     def _certain(self, found: list[Abandoned]) -> list[Abandoned]:
         if self._store.is_sqlite and not self._lock_is_free():
             self._suspects.clear()

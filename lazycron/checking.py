@@ -1,14 +1,19 @@
 """What is wrong or advisable, each with what to do."""
 
+from datetime import timedelta
+
 from lazycron.parts import Parts
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.status import Problem
 from lazycron.store import DatabaseError, fault_of
 
+LARGEST_OFFSET = timedelta(seconds=1)
+
 
 def check(parts: Parts) -> list[Problem]:
     """Look at the secret, the database, the files and the switch; return what was found."""
     found = [*_secret(parts.settings), *_database(parts), *_files(parts)]
+    found += _clocks(parts)
     if not parts.settings.is_on:
         text = "LAZYCRON=off (or enabled=False): no request and no loop runs tasks here"
         found.append(Problem("off", text))
@@ -40,6 +45,32 @@ def _database(parts: Parts) -> list[Problem]:
         names = ", ".join(unknown)
         text = f"rows without code here: {names}; `lazycron forget NAME` removes one"
         found.append(Problem("unknown_tasks", text))
+    return found
+
+
+def _clocks(parts: Parts) -> list[Problem]:
+    """Name a host's clock that differs from the server's, and a clock that was moved."""
+    found = []
+    offset = parts.reference.offset
+    if abs(offset) > LARGEST_OFFSET:
+        way = "behind" if offset > timedelta(0) else "ahead of"
+        text = (
+            f"this host's clock is {abs(offset).total_seconds():.1f} s {way} the database "
+            "server's, which tasks go by: let both be set by the same time service"
+        )
+        found.append(Problem("clock", text))
+    step = parts.reference.last_step
+    if step is not None:
+        way = "forward" if step > timedelta(0) else "back"
+        whose = "the database server's clock" if parts.reference.asks_server else "the clock"
+        text = f"{whose} was set {way} by {abs(step).total_seconds():.1f} s while this process ran"
+        found.append(Problem("clock_step", text))
+    if parts.facts.set_back_at is not None:
+        text = (
+            "rows were stamped in the future, which a clock does that was set back meanwhile; "
+            f"they were moved at {parts.facts.set_back_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        found.append(Problem("clock_set_back", text))
     return found
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from math import inf
 
 from lazycron.outcomes import Claim
-from lazycron.store import DatabaseError, Fault, fault_of
+from lazycron.store import Fault, fault_of
 
 POLL_LOCKED = 0.01
 LONGEST_WAIT = 1.0
@@ -55,6 +55,13 @@ class Leases:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._wakes_at = -inf
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Let the thread end once no run holds a lease."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
 
     @contextmanager
     def hold(
@@ -98,6 +105,9 @@ class Leases:
         empty = 0
         while True:
             with self._changed:
+                if self._stopped and not self._held:
+                    self._thread = None
+                    return
                 empty = 0 if self._held else empty + 1
                 self._wait(for_ever=empty > FALLS_ASLEEP_AFTER)
                 now = self._monotonic()
@@ -123,7 +133,7 @@ class Leases:
 
     def _tell(self) -> None:
         # Only a hint would be missing, and the next tick writes one.
-        with suppress(DatabaseError):
+        with suppress(Exception):
             self._outlived()
 
     def _keep(self, lease: Lease) -> None:
@@ -133,7 +143,7 @@ class Leases:
             return
         try:
             kept = self._renew(lease.claim, lease.now() + lease.length)
-        except DatabaseError as error:
+        except Exception as error:  # noqa: BLE001 - the other leases are kept, whatever this was
             # An outage may end before the lease does; until then the run goes on.
             busy = fault_of(error) is Fault.BUSY
             lease.renew_at = self._monotonic() + (POLL_LOCKED if busy else min(third, 1.0))

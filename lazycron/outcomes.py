@@ -10,6 +10,7 @@ from lazycron.retry import Retry
 from lazycron.schedules import Schedule
 
 RECURRING = ""
+LATE_AFTER = timedelta(minutes=1)
 JOB_BASE = timedelta(seconds=30)
 OnLost = Literal["rerun", "skip"]
 
@@ -22,6 +23,17 @@ class Status(StrEnum):
     POSTPONED = "postponed"
     PAUSED = "paused"
     LOST = "lost"
+
+
+class State(StrEnum):
+    """What a row is: one that may run, or a job that has given up."""
+
+    ACTIVE = "active"
+    DEAD = "dead"
+
+
+# What becomes of a row: it stays, it goes (a job that is done), or it is kept as dead.
+Ending = Literal["stays", "goes", "dies"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +107,33 @@ class Settlement:
     failures: int
     losses: int
     counters: Mapping[str, int]
+    ending: Ending = "stays"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended: slices of one run share one history row."""
+        return self.outcome.status is not Status.PAUSED
 
 
 def settle(
-    claim: Claim, outcome: Outcome, policy: Policy, *, now: datetime, earliest: datetime
+    claim: Claim,
+    outcome: Outcome,
+    policy: Policy,
+    *,
+    now: datetime,
+    earliest: datetime,
+    replaced: bool = False,
 ) -> Settlement:
     """Decide what happens next to a row.
 
     `now` is when the run ended or was buried. Nothing becomes due before `earliest`, which is
-    just after the tick's start, so that a row runs at most once in a tick.
+    just after the tick's start, so that a row runs at most once in a tick. `replaced` says that a
+    job's arguments were replaced while it ran: it is due at once, as if it had just been enqueued.
     """
-    step = _STEPS[outcome.status](claim, outcome, policy, now)
+    if replaced:
+        step = _Step(now, now, attempts=0, failures=0)
+    else:
+        step = _STEPS[outcome.status](claim, outcome, policy, now)
     return Settlement(
         claim=claim,
         outcome=outcome,
@@ -116,6 +144,7 @@ def settle(
         failures=step.failures,
         losses=step.losses,
         counters=_count(claim, outcome),
+        ending=step.ending,
     )
 
 
@@ -126,12 +155,14 @@ class _Step:
     attempts: int
     failures: int
     losses: int = 0
+    ending: Ending = "stays"
 
 
 def _after_ok(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
     del outcome
     if policy.schedule is None:
-        return _Step(now, claim.scheduled_for, attempts=0, failures=0)
+        ending: Ending = "stays" if claim.key == RECURRING else "goes"
+        return _Step(now, claim.scheduled_for, attempts=0, failures=0, ending=ending)
     regular = policy.schedule.after_run(claim.scheduled_for, claim.started_at)
     return _Step(regular, regular, attempts=0, failures=0)
 
@@ -143,7 +174,8 @@ def _after_failure(claim: Claim, outcome: Outcome, policy: Policy, now: datetime
     regular = policy.schedule.latest_retry(claim.started_at) if policy.schedule else None
     if regular is not None and regular <= again:
         return _Step(regular, regular, attempts=0, failures=failures)
-    return _Step(again, claim.scheduled_for, claim.attempt, failures)
+    ending = _ending(claim, policy)
+    return _Step(again, claim.scheduled_for, claim.attempt, failures, ending=ending)
 
 
 def _after_postponing(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
@@ -164,7 +196,17 @@ def _after_loss(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -
         regular = policy.schedule.next_after(now)
         return _Step(regular, regular, attempts=0, failures=claim.failures, losses=losses)
     again = now + policy.retry.after_loss(losses, policy.base)
-    return _Step(again, claim.scheduled_for, claim.attempt, claim.failures, losses)
+    ending: Ending = "stays"
+    if claim.key != RECURRING:
+        ending = "dies" if policy.on_lost == "skip" else _ending(claim, policy)
+    return _Step(again, claim.scheduled_for, claim.attempt, claim.failures, losses, ending)
+
+
+def _ending(claim: Claim, policy: Policy) -> Ending:
+    """Let a job give up after as many attempts as its limit; a recurring task never does."""
+    if claim.key != RECURRING and claim.attempt >= policy.retry.limit:
+        return "dies"
+    return "stays"
 
 
 _STEPS = {
@@ -186,10 +228,24 @@ _COUNTED = {
 
 def _count(claim: Claim, outcome: Outcome) -> dict[str, int]:
     counters = dict(claim.counters)
-    steps = [_COUNTED[outcome.status]]
-    # A paused run is counted as a run when its last slice ends.
-    steps += [] if outcome.status is Status.PAUSED else ["runs"]
-    steps += ["retries"] if claim.attempt > 1 and outcome.status is not Status.PAUSED else []
-    for step in steps:
+    if outcome.status is Status.PAUSED:
+        # Its run is counted, and timed as a whole, when its last slice ends.
+        counters["slices"] = counters.get("slices", 0) + 1
+        counters["slices_ms"] = counters.get("slices_ms", 0) + (outcome.ms or 0)
+        return counters
+    later_slice = counters.pop("slices", 0) > 0
+    counters.pop("slices_ms", None)
+    for step in (_COUNTED[outcome.status], "runs", *(["retries"] if claim.attempt > 1 else [])):
         counters[step] = counters.get(step, 0) + 1
+    if claim.attempt == 1 and not later_slice:
+        _count_lateness(counters, claim.started_at - claim.scheduled_for)
     return counters
+
+
+def _count_lateness(counters: dict[str, int], lateness: timedelta) -> None:
+    """Note how long after its due time a first attempt began, in whole seconds."""
+    seconds = max(0, round(lateness.total_seconds()))
+    counters["lateness"] = seconds
+    counters["most_lateness"] = max(seconds, counters.get("most_lateness", 0))
+    if lateness > LATE_AFTER:
+        counters["late"] = counters.get("late", 0) + 1

@@ -71,9 +71,15 @@ class Recorder:
         pause, waited = FIRST_PAUSE, 0.0
         length = give_up_at - self._monotonic()
         plainer = [_without_texts, _in_ascii]
+        replaced = False
         while True:
             settlement = settle(
-                claim, outcome, self._policy_of(claim), now=finished_at, earliest=earliest
+                claim,
+                outcome,
+                self._policy_of(claim),
+                now=finished_at,
+                earliest=earliest,
+                replaced=replaced,
             )
             try:
                 result = self._store.record(settlement, then)
@@ -97,7 +103,8 @@ class Recorder:
                 continue
             if not isinstance(result, Changed):
                 return result if isinstance(result, Recorded) else None
-            claim = replace(claim, schedule=result.schedule)
+            replaced = replaced or result.arguments != claim.arguments
+            claim = replace(claim, schedule=result.schedule, arguments=result.arguments)
 
     def _give_up(self, claim: Claim, error: Exception) -> None:
         logger.error(

@@ -30,6 +30,7 @@ class Reference:
         self._host_zero: datetime | None = None
         self._sampled_at = 0.0
         self._stepped_at: float | None = None
+        self.last_step: timedelta | None = None
 
     @property
     def wants_sample(self) -> bool:
@@ -82,6 +83,7 @@ class Reference:
         if self._zero is not None and self._is_step(zero, self._zero, trip):
             self._samples.clear()
             self._stepped_at = after
+            self.last_step = zero - self._zero
         self._sampled_at = after
         self._samples.append((trip, zero))
         self._zero = min(self._samples)[1]

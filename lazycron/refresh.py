@@ -24,21 +24,44 @@ class Refresh:
 
     def refresh(self, moments: Moments, *, settings: bool = False) -> State:
         """Write the file anew; `settings` reads the switches although they are fresh."""
-        return self._statefile.refresh(lambda old: self._ask(old, moments, settings=settings))
+        return self.look(moments, settings=settings)[0]
 
-    def _ask(self, old: State | None, moments: Moments, *, settings: bool) -> State:
+    def look(self, moments: Moments, *, settings: bool = False) -> tuple[State, datetime | None]:
+        """Do what `refresh` does; return also what is next due by the reference.
+
+        The state itself is in the host's own time.
+        """
+        following: datetime | None = None
+
+        def ask(old: State | None) -> State:
+            nonlocal following
+            following = self._ask(moments)
+            return self._state(old, following, moments, settings=settings)
+
+        return self._statefile.refresh(ask), following
+
+    def _ask(self, moments: Moments) -> datetime | None:
         reference = moments.reference
+        asked_at = moments.now()
         before = reference.monotonic()
         following, server_now = self._store.next_due(self._facts.floor_at(before))
         monotonic = reference.monotonic()
         if server_now is not None and moments.given is None:
             reference.sample(server_now, before, monotonic)
-        now = moments.now()
         if self._facts.unknown_rows:
-            # Another process that shares the file may know these rows; and all rows before the
-            # first known one are unknown, which spares the next look the way past them.
-            self._facts.raise_floor(min(following or now, now), monotonic)
-            following = min(following or now + UNKNOWN_LIFE, now + UNKNOWN_LIFE)
+            # All rows before the first known one are unknown, which spares the next look the way
+            # past them; a row that comes in from now on is due from now on. And another process
+            # that shares the file may know these rows.
+            self._facts.raise_floor(min(following or asked_at, asked_at), monotonic)
+            later = moments.now() + UNKNOWN_LIFE
+            following = min(following or later, later)
+        return following
+
+    def _state(
+        self, old: State | None, following: datetime | None, moments: Moments, *, settings: bool
+    ) -> State:
+        reference = moments.reference
+        now = moments.now()
         if moments.given is None:
             # The file is this host's: it speaks in the host's own wall-clock time.
             now = reference.to_host(now)

@@ -52,6 +52,10 @@ class Sync:
         """Whether tasks were registered since the last comparison, or a minute has passed."""
         return self.is_wanted or self._monotonic() >= self._again_at
 
+    def look_again(self) -> None:
+        """Compare rows and tasks at the next look: the rows that were there are gone."""
+        self._version = None
+
     def lease_of(self, task: Task) -> timedelta:
         """Return how long a claim of a task holds."""
         return task.lease or self._default_lease
@@ -87,8 +91,12 @@ class Sync:
         return frozenset(made)
 
     def _bring_in_one(self, task: Task, row: TaskRow | None, now: datetime) -> bool:
-        first = task.name not in self._brought_in
+        made = self._compare(task, row, now, first=task.name not in self._brought_in)
+        # Noted last: what the database refused is brought in at a later look.
         self._brought_in.add(task.name)
+        return made
+
+    def _compare(self, task: Task, row: TaskRow | None, now: datetime, *, first: bool) -> bool:
         if task.schedule is None:
             # Once scheduled, now only enqueued: the recurring row has nothing left to say.
             if row is not None and first:

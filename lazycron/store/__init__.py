@@ -1,9 +1,10 @@
 """Every SQL statement lazycron sends; one small module per kind of row and per dialect."""
 
-from lazycron.store.claims import Abandoned, Changed, Lost, Recorded, Stamp, new_token
+from lazycron.store.claims import Stamp, new_token
 from lazycron.store.faults import DatabaseError, Fault, fault_of
 from lazycron.store.history import RunRecord
 from lazycron.store.rows import TaskRow
+from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.store import EPOCH, Store
 
 __all__ = [

@@ -1,19 +1,17 @@
 """Claim, renew, record and bury: each a conditional UPDATE whose row count is the answer."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
-    Boolean,
     ColumnElement,
     Connection,
     Row,
     Select,
-    Text,
     Update,
     and_,
     bindparam,
@@ -25,11 +23,10 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import from_json, to_json
-from lazycron.outcomes import RECURRING, Claim, Settlement, Status
+from lazycron.messages import from_json
+from lazycron.outcomes import RECURRING, Claim
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store.history import insert_run
 
 # A parameter named like a column becomes a SET column, silently; so each has a prefix: `c_` for
 # what claims a row, `p_` for what is done to one that is ours. One statement may have both.
@@ -60,7 +57,7 @@ class Stamp:
 
     `due` is the tick's start, by which dueness is judged; `start` the claim's own moment. Rows
     before `floor` are all unknown; names in `without` are not claimed, since their rows were made
-    just now.
+    just now. `recurring` asks for the oldest due recurring row, past any flood of jobs.
     """
 
     due: datetime
@@ -70,25 +67,7 @@ class Stamp:
     trigger: str
     floor: datetime
     without: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The settlement is stored; `next` is what was claimed in the same commit."""
-
-    next: Claim | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """The row is still ours, but its schedule has changed since the claim: settle again."""
-
-    schedule: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The row is no longer ours; nothing was written."""
+    recurring: bool = False
 
 
 class Claiming:
@@ -119,6 +98,26 @@ class Claiming:
     def first_due(self, *columns: ColumnElement[Any]) -> Select[Any]:
         """Select the oldest due row: due time, then id."""
         return select(*columns).where(self.is_due).order_by(t.c.next_run_at, t.c.id).limit(1)
+
+    def first_recurring(self, *columns: ColumnElement[Any]) -> Select[Any]:
+        """Select the oldest due recurring row, found through UNIQUE(name, key).
+
+        `enabled` stands in an expression, so that no database goes by the due index, in which any
+        number of jobs may lie before it.
+        """
+        return (
+            select(*columns)
+            .where(
+                t.c.name.in_(self.names),
+                t.c.key == RECURRING,
+                case((t.c.enabled == true(), 1), else_=0) == 1,
+                t.c.next_run_at <= bindparam("c_due", type_=UTCDateTime),
+                t.c.next_run_at >= bindparam("c_floor", type_=UTCDateTime),
+                t.c.lock_token.is_(null()),
+            )
+            .order_by(t.c.next_run_at, t.c.id)
+            .limit(1)
+        )
 
     @cached_property
     def stamps(self) -> dict[str, Any]:
@@ -227,161 +226,3 @@ CHECKPOINT = RENEW.values(
     progress_done=bindparam("p_done"),
     progress_total=bindparam("p_total"),
 )
-
-
-def _unless_cleared(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    return case((bindparam("p_clear", type_=Boolean), null()), else_=column)
-
-
-SETTLED: dict[str, Any] = {
-    "next_run_at": bindparam("p_next", type_=UTCDateTime),
-    "scheduled_for": bindparam("p_scheduled_for", type_=UTCDateTime),
-    "lock_token": null(),
-    "locked_by": null(),
-    "last_status": bindparam("p_status"),
-    "last_message": bindparam("p_message"),
-    "last_duration_ms": bindparam("p_ms"),
-    "failures": bindparam("p_failures"),
-    "losses": bindparam("p_losses"),
-    "attempts": bindparam("p_attempts"),
-    # A success clears the progress; a pause brings its own; any other end keeps the last one.
-    "progress": case(
-        (bindparam("p_clear", type_=Boolean), null()),
-        else_=func.coalesce(bindparam("p_progress", type_=Text), t.c.progress),
-    ),
-    "progress_done": _unless_cleared(t.c.progress_done),
-    "progress_total": _unless_cleared(t.c.progress_total),
-    "counters": bindparam("p_counters"),
-}
-RECORD = update(t).where(OURS, bindparam("p_schedule") == SCHEDULE_NOW).values(SETTLED)
-RELEASE = update(t).where(OURS).values(SETTLED)
-BURY = (
-    update(t)
-    .where(
-        OURS,
-        t.c.next_run_at == bindparam("p_seen", type_=UTCDateTime),
-        t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
-    )
-    .values(SETTLED)
-)
-STILL_OURS = select(SCHEDULE_NOW).where(OURS)
-
-
-def settled(settlement: Settlement) -> dict[str, Any]:
-    """Return the parameters with which a settlement is written."""
-    claim, outcome = settlement.claim, settlement.outcome
-    return {
-        "p_id": claim.id,
-        "p_token": claim.token,
-        "p_next": settlement.next_run_at,
-        "p_scheduled_for": settlement.scheduled_for,
-        "p_status": outcome.status.value,
-        "p_message": outcome.message,
-        "p_ms": outcome.ms,
-        "p_failures": settlement.failures,
-        "p_losses": settlement.losses,
-        "p_attempts": settlement.attempts,
-        "p_clear": outcome.status is Status.OK,
-        "p_progress": outcome.progress,
-        "p_counters": to_json(dict(settlement.counters)),
-    }
-
-
-def recorded(settlement: Settlement) -> dict[str, Any]:
-    """Return the parameters of RECORD."""
-    return settled(settlement) | {"p_schedule": settlement.claim.schedule}
-
-
-def buried(settlement: Settlement, now: datetime) -> dict[str, Any]:
-    """Return the parameters of BURY."""
-    return settled(settlement) | {"p_seen": settlement.claim.lease_until, "p_now": now}
-
-
-def record(connection: Connection, settlement: Settlement, by: str) -> bool:
-    """Write a settlement and its history row, if the row is ours and its schedule unchanged."""
-    if connection.execute(RECORD, recorded(settlement)).rowcount != 1:
-        return False
-    insert_run(connection, settlement, by)
-    return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abandoned:
-    """A claim whose lease has ended unrenewed: the claim, who held it, and its lease's end."""
-
-    claim: Claim
-    by: str
-
-    @property
-    def seen(self) -> tuple[int, str, datetime]:
-        """What must not have changed when it is buried."""
-        return (self.claim.id, self.claim.token, self.claim.lease_until)
-
-
-ABANDONED_COLUMNS = (
-    *CLAIMED_COLUMNS,
-    t.c.lock_token,
-    t.c.locked_by,
-    t.c.next_run_at,
-    t.c.last_run_at,
-    t.c.last_trigger,
-)
-
-
-def select_abandoned(names: Sequence[str]) -> Select[Any]:
-    """Select the oldest expired claims of known tasks."""
-    return (
-        select(*ABANDONED_COLUMNS)
-        .where(
-            t.c.enabled == true(),
-            t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
-            t.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
-            t.c.lock_token.is_not(null()),
-            t.c.name.in_(names),
-        )
-        .order_by(t.c.next_run_at, t.c.id)
-        .limit(10)
-    )
-
-
-CLAIM_OF = select(*ABANDONED_COLUMNS).where(
-    t.c.name == bindparam("p_name"), t.c.key == RECURRING, t.c.lock_token.is_not(null())
-)
-
-
-def to_abandoned(row: Row[*tuple[Any, ...]]) -> Abandoned:
-    """Read a claimed row back as the claim somebody holds or held."""
-    claim = Claim(
-        id=row.id,
-        name=row.name,
-        key=row.key,
-        token=row.lock_token,
-        schedule=row.schedule_now,
-        scheduled_for=row.scheduled_for,
-        started_at=row.last_run_at,
-        lease_until=row.next_run_at,
-        trigger=row.last_trigger,
-        attempt=row.attempts,
-        failures=row.failures,
-        losses=row.losses,
-        arguments=row.arguments,
-        progress=row.progress,
-        counters=from_json(row.counters) or {},
-    )
-    return Abandoned(claim=claim, by=row.locked_by or "")
-
-
-def bury(connection: Connection, settlement: Settlement, by: str, now: datetime) -> bool:
-    """Take an expired claim off its row and record its run as lost; False if it was renewed."""
-    if connection.execute(BURY, buried(settlement, now)).rowcount != 1:
-        return False
-    insert_run(connection, settlement, by)
-    return True
-
-
-def release(connection: Connection, settlement: Settlement, by: str) -> bool:
-    """Take any claim off its row by its token and record its run as lost."""
-    if connection.execute(RELEASE, settled(settlement)).rowcount != 1:
-        return False
-    insert_run(connection, settlement, by)
-    return True

@@ -70,6 +70,7 @@ def clone_engine(engine: Engine) -> Engine:
     """
     own = Engine(engine.pool.recreate(), engine.dialect, engine.url)
     if engine.dialect.name == "sqlite":
+        event.listen(own, "connect", _begin_with_the_first_write)
         return own
     _make_sessions_read_committed(own)
     return own.execution_options(isolation_level=_isolation(engine.url))
@@ -92,6 +93,18 @@ def _set_read_committed(connection: DBAPIConnection, record: object) -> None:
     cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
     cursor.close()
     connection.commit()
+
+
+def _begin_with_the_first_write(connection: sqlite3.Connection, record: object) -> None:
+    """Undo an app's own way of beginning transactions, be it autocommit or BEGIN by hand.
+
+    The events with which apps write BEGIN themselves belong to their engine, not to its pool, so
+    a connection left in autocommit mode would write a run without its history.
+    """
+    del record
+    if hasattr(connection, "autocommit"):
+        connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL
+    connection.isolation_level = ""
 
 
 def _prefer_wal(connection: sqlite3.Connection, record: object) -> None:

@@ -1,5 +1,6 @@
 """What a database error means to lazycron; the one place that knows the drivers' numbers."""
 
+import sqlite3
 from enum import StrEnum
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
@@ -30,7 +31,8 @@ def fault_of(error: Exception) -> Fault:
         return Fault.OTHER
     original = error.orig
     code = getattr(original, "sqlstate", None) or _number(original)
-    text = str(original).lower()
+    # SQLite has one number for too many things; other errors' texts may quote anything.
+    text = str(original) if isinstance(original, sqlite3.OperationalError) else ""
     if code in BUSY or "is locked" in text:
         return Fault.BUSY
     if code in MISSING or "no such table" in text:

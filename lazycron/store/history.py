@@ -92,7 +92,7 @@ def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
         "h_scheduled_for": claim.scheduled_for,
         "h_started_at": claim.started_at,
         "h_finished_at": settlement.finished_at,
-        "h_ms": outcome.ms,
+        "h_ms": _whole_ms(settlement),
         "h_status": outcome.status.value,
         "h_trigger": claim.trigger,
         "h_attempt": claim.attempt,
@@ -102,6 +102,13 @@ def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
         "h_error": outcome.error,
         "h_result": outcome.result,
     }
+
+
+def _whole_ms(settlement: Settlement) -> int | None:
+    """Return how long the run took, its paused slices included."""
+    if settlement.outcome.ms is None:
+        return None
+    return settlement.outcome.ms + settlement.claim.counters.get("slices_ms", 0)
 
 
 def insert_run(connection: Connection, settlement: Settlement, by: str) -> None:

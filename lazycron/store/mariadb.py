@@ -18,11 +18,14 @@ class MariaDB(Portable):
     def __init__(self, claiming: Claiming) -> None:
         super().__init__(claiming)
         self._lock = claiming.first_due(*CLAIMED_COLUMNS).with_for_update(skip_locked=True)
+        recurring = claiming.first_recurring(*CLAIMED_COLUMNS)
+        self._lock_recurring = recurring.with_for_update(skip_locked=True)
         self._stamp = update(t).where(t.c.id == bindparam("p_id")).values(claiming.stamps)
 
     def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
-        row = connection.execute(self._lock, self.claiming.looks(stamp)).one_or_none()
+        lock = self._lock_recurring if stamp.recurring else self._lock
+        row = connection.execute(lock, self.claiming.looks(stamp)).one_or_none()
         if row is None:
             return None
         connection.execute(self._stamp, self.claiming.stamped(stamp) | {"p_id": row.id})

@@ -7,8 +7,9 @@ from sqlalchemy import Connection, bindparam, null, update
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store import claims
-from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Recorded, Stamp
+from lazycron.store import settlements
+from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store.settlements import BURY, RECORD, RELEASE, Recorded
 
 MOST_TRIES = 20
 
@@ -22,6 +23,7 @@ class Portable:
     def __init__(self, claiming: Claiming) -> None:
         self.claiming = claiming
         self._look = claiming.first_due(*CLAIMED_COLUMNS, t.c.next_run_at)
+        self._look_recurring = claiming.first_recurring(*CLAIMED_COLUMNS, t.c.next_run_at)
         self._take = (
             update(t)
             .where(
@@ -35,9 +37,10 @@ class Portable:
 
     def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None; ends the transaction between two looks."""
+        query = self._look_recurring if stamp.recurring else self._look
         look = self.claiming.looks(stamp)
         for _ in range(MOST_TRIES):
-            row = connection.execute(self._look, look).one_or_none()
+            row = connection.execute(query, look).one_or_none()
             if row is None:
                 return None
             take = self.claiming.stamped(stamp) | {"p_id": row.id, "p_seen": row.next_run_at}
@@ -52,14 +55,17 @@ class Portable:
         self, connection: Connection, settlement: Settlement, by: str, then: Stamp | None
     ) -> Recorded | None:
         """Write a settlement and its history row, then claim the next row; None: not ours."""
-        if not claims.record(connection, settlement, by):
+        values = settlements.recorded(settlement)
+        if not settlements.write(connection, RECORD, settlement, values, by):
             return None
         return Recorded(self.claim(connection, then) if then else None)
 
     def bury(self, connection: Connection, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row and record its run as lost; False: renewed."""
-        return claims.bury(connection, settlement, by, now)
+        values = settlements.buried(settlement, now)
+        return settlements.write(connection, BURY, settlement, values, by)
 
     def release(self, connection: Connection, settlement: Settlement, by: str) -> bool:
         """Take any claim off its row by its token and record its run as lost."""
-        return claims.release(connection, settlement, by)
+        values = settlements.settled(settlement)
+        return settlements.write(connection, RELEASE, settlement, values, by)

@@ -3,11 +3,14 @@
 Each is a transaction of its own on a connection in autocommit mode: three round trips less.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import (
     CTE,
     Connection,
+    Delete,
     Insert,
     Integer,
     Select,
@@ -22,13 +25,14 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.outcomes import Claim, Settlement
+from lazycron.outcomes import Claim, Ending, Settlement
 from lazycron.schema import scheduled_task as t
 from lazycron.schema import task_run as r
-from lazycron.store import claims
-from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Recorded, Stamp
+from lazycron.store import settlements
+from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.history import RUN_PARAMETERS, run_values
 from lazycron.store.portable import Portable
+from lazycron.store.settlements import BURY, RECORD, RELEASE, Recorded, Writes
 
 
 def _insert_run(written: CTE) -> Insert:
@@ -40,16 +44,20 @@ def _insert_run(written: CTE) -> Insert:
     return insert(r).from_select(list(RUN_PARAMETERS), select(*values).select_from(written))
 
 
-def _recorded(update_row: Update) -> Select[int]:
+def _written(statement: Update | Delete) -> Select[int]:
     """Write a row and its history in one statement; selects how many rows were found."""
-    written = update_row.returning(t.c.id).cte("written")
+    written = statement.returning(t.c.id).cte("written")
     history = _insert_run(written).returning(r.c.id).cte("history")
     return select(func.count()).select_from(written).add_cte(history)
 
 
-RECORD = _recorded(claims.RECORD)
-RELEASE = _recorded(claims.RELEASE)
-BURY = _recorded(claims.BURY)
+def _each_written(writes: Writes) -> Mapping[Ending, Select[int]]:
+    return {ending: _written(statement) for ending, statement in writes.items()}
+
+
+RECORDED = _each_written(RECORD)
+RELEASED = _each_written(RELEASE)
+BURIED = _each_written(BURY)
 
 
 class PostgreSQL(Portable):
@@ -57,17 +65,28 @@ class PostgreSQL(Portable):
 
     def __init__(self, claiming: Claiming) -> None:
         super().__init__(claiming)
-        oldest = claiming.first_due(t.c.id).with_for_update(skip_locked=True).scalar_subquery()
-        take = update(t).where(t.c.id == oldest).values(claiming.stamps)
+        take = self._taking(claiming.first_due(t.c.id))
         self._take_one = take.returning(*CLAIMED_COLUMNS)
+        recurring = self._taking(claiming.first_recurring(t.c.id))
+        self._take_recurring = recurring.returning(*CLAIMED_COLUMNS)
+        self._record_and_take = {
+            ending: self._recording_and_taking(statement, take)
+            for ending, statement in RECORD.items()
+        }
+
+    def _taking(self, oldest: Select[Any]) -> Update:
+        locked = oldest.with_for_update(skip_locked=True).scalar_subquery()
+        return update(t).where(t.c.id == locked).values(self.claiming.stamps)
+
+    def _recording_and_taking(self, record: Update | Delete, take: Update) -> Select[Any]:
         # The parts of one statement share a snapshot: the row just recorded still stands at its
         # lease's end there, so it cannot be its own next claim.
-        written = claims.RECORD.returning(t.c.id).cte("written")
+        written = record.returning(t.c.id).cte("written")
         history = _insert_run(written).returning(r.c.id).cte("history")
         taken = take.where(exists(select(written.c.id))).returning(*CLAIMED_COLUMNS).cte("taken")
         one = select(literal(1, Integer).label("one")).subquery("one")
         found = select(func.count()).select_from(written).scalar_subquery().label("found")
-        self._record_and_take = (
+        return (
             select(found, *taken.c)
             .select_from(one.join(taken, true(), isouter=True))
             .add_cte(history)
@@ -75,19 +94,23 @@ class PostgreSQL(Portable):
 
     def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
-        row = connection.execute(self._take_one, self.claiming.values(stamp)).one_or_none()
+        take = self._take_recurring if stamp.recurring else self._take_one
+        row = connection.execute(take, self.claiming.values(stamp)).one_or_none()
         return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
 
     def record(
         self, connection: Connection, settlement: Settlement, by: str, then: Stamp | None
     ) -> Recorded | None:
         """Write a settlement and its history row and claim the next row; None: not ours."""
-        values = claims.recorded(settlement) | run_values(settlement, by)
+        if not settlement.is_over:
+            # A paused slice writes no history: two statements, and nothing to lose between them.
+            return super().record(connection, settlement, by, then)
+        values = settlements.recorded(settlement) | run_values(settlement, by)
         if then is None:
-            found = connection.execute(RECORD, values).scalar_one()
+            found = connection.execute(RECORDED[settlement.ending], values).scalar_one()
             return Recorded() if found else None
         both = values | self.claiming.values(then)
-        row = connection.execute(self._record_and_take, both).one()
+        row = connection.execute(self._record_and_take[settlement.ending], both).one()
         if not row.found:
             return None
         if row.id is None:
@@ -96,10 +119,10 @@ class PostgreSQL(Portable):
 
     def bury(self, connection: Connection, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row and record its run as lost; False: renewed."""
-        values = claims.buried(settlement, now) | run_values(settlement, by)
-        return connection.execute(BURY, values).scalar_one() == 1
+        values = settlements.buried(settlement, now) | run_values(settlement, by)
+        return connection.execute(BURIED[settlement.ending], values).scalar_one() == 1
 
     def release(self, connection: Connection, settlement: Settlement, by: str) -> bool:
         """Take any claim off its row by its token and record its run as lost."""
-        values = claims.settled(settlement) | run_values(settlement, by)
-        return connection.execute(RELEASE, values).scalar_one() == 1
+        values = settlements.settled(settlement) | run_values(settlement, by)
+        return connection.execute(RELEASED[settlement.ending], values).scalar_one() == 1

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, Select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from lazycron.outcomes import Claim
 from lazycron.schema import scheduled_task as t
@@ -18,16 +20,17 @@ class SQLite(Portable):
 
     def __init__(self, claiming: Claiming) -> None:
         super().__init__(claiming)
-        self._take_one = (
-            update(t)
-            .where(t.c.id == claiming.first_due(t.c.id).scalar_subquery())
-            .values(claiming.stamps)
-            .returning(*CLAIMED_COLUMNS)
-        )
+        self._take_one = self._taking(claiming.first_due(t.c.id))
+        self._take_recurring = self._taking(claiming.first_recurring(t.c.id))
+
+    def _taking(self, oldest: Select[Any]) -> ReturningUpdate[Any]:
+        take = update(t).where(t.c.id == oldest.scalar_subquery()).values(self.claiming.stamps)
+        return take.returning(*CLAIMED_COLUMNS)
 
     def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
-        row = connection.execute(self._take_one, self.claiming.values(stamp)).one_or_none()
+        take = self._take_recurring if stamp.recurring else self._take_one
+        row = connection.execute(take, self.claiming.values(stamp)).one_or_none()
         return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
 
 

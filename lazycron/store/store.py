@@ -20,13 +20,14 @@ from sqlalchemy.exc import IntegrityError
 
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import UTCDateTime, scheduled_task
-from lazycron.store import claims, history, rows, settings, sqlite
-from lazycron.store.claims import Abandoned, Changed, Claiming, Lost, Recorded, Stamp
+from lazycron.store import claims, history, rows, settings, settlements, sqlite
+from lazycron.store.claims import Claiming, Stamp
 from lazycron.store.history import RunRecord
 from lazycron.store.mariadb import MariaDB
 from lazycron.store.portable import Portable
 from lazycron.store.postgresql import PostgreSQL
 from lazycron.store.rows import TaskRow
+from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.sqlite import SQLite
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,7 +57,7 @@ class Store:
     def __init__(self, engine: Engine, by: str) -> None:
         self.engine = engine
         self.by = by
-        self.know({})
+        self._learn({})
 
     @property
     def is_sqlite(self) -> bool:
@@ -77,11 +78,15 @@ class Store:
 
     def know(self, leases: Mapping[str, timedelta]) -> None:
         """Learn the known tasks' names and leases; statements are built once for each set."""
+        if leases != self._leases:
+            self._learn(leases)
+
+    def _learn(self, leases: Mapping[str, timedelta]) -> None:
         claiming = Claiming(leases)
         self._claiming = claiming
         self._leases = dict(leases)
         self._dialect = self._speak(claiming)
-        self._abandoned = claims.select_abandoned(claiming.names)
+        self._abandoned = settlements.select_abandoned(claiming.names)
         first = (
             select(scheduled_task.c.next_run_at)
             .where(
@@ -143,8 +148,8 @@ class Store:
                 return recorded
         values = {"p_id": settlement.claim.id, "p_token": settlement.claim.token}
         with self.engine.connect() as connection:
-            schedule = connection.execute(claims.STILL_OURS, values).scalar()
-        return Lost() if schedule is None else Changed(schedule)
+            row = connection.execute(settlements.STILL_OURS, values).one_or_none()
+        return Lost() if row is None else Changed(row.schedule_now, row.arguments)
 
     def renew(self, claim: Claim, until: datetime) -> bool:
         """Move a claim's lease end; False where the claim is no longer ours."""
@@ -173,7 +178,7 @@ class Store:
         """Read the known tasks' claims whose lease has ended."""
         with self.engine.connect() as connection:
             found = connection.execute(self._abandoned, {"p_now": now, "p_floor": floor})
-            return [claims.to_abandoned(row) for row in found]
+            return [settlements.to_abandoned(row) for row in found]
 
     def write_lock_is_free(self) -> bool:
         """Tell whether SQLite's write lock can be had without waiting; True on the servers."""
@@ -193,8 +198,8 @@ class Store:
     def claim_of(self, name: str) -> Abandoned | None:
         """Read who holds a task's recurring row, if anybody does."""
         with self.engine.connect() as connection:
-            row = connection.execute(claims.CLAIM_OF, {"p_name": name}).one_or_none()
-        return None if row is None else claims.to_abandoned(row)
+            row = connection.execute(settlements.CLAIM_OF, {"p_name": name}).one_or_none()
+        return None if row is None else settlements.to_abandoned(row)
 
     def release(self, settlement: Settlement, by: str) -> bool:
         """Take a claim, held by `by`, off its row; False if it was no longer there."""

@@ -1,0 +1,254 @@
+"""Jobs: their rows made, found, changed and ended, each guarded by what was seen."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Row,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from lazycron.outcomes import RECURRING, State
+from lazycron.schema import UTCDateTime
+from lazycron.schema import scheduled_task as t
+from lazycron.schema import task_run as r
+
+IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
+COLUMNS = (
+    t.c.id,
+    t.c.name,
+    t.c.key,
+    t.c.arguments,
+    t.c.state,
+    t.c.next_run_at,
+    t.c.scheduled_for,
+    t.c.lock_token,
+    t.c.attempts,
+    t.c.last_message,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job's row as it stands in the table."""
+
+    id: int
+    name: str
+    key: str | None
+    arguments: str | None
+    state: str
+    next_run_at: datetime
+    scheduled_for: datetime
+    lock_token: str | None
+    attempts: int
+    last_message: str | None
+
+
+VALUES = {
+    "name": bindparam("p_name"),
+    "key": bindparam("p_key"),
+    "arguments": bindparam("p_arguments"),
+    "enabled": true(),
+    "next_run_at": bindparam("p_due", type_=UTCDateTime),
+    "scheduled_for": bindparam("p_due", type_=UTCDateTime),
+    "created_at": bindparam("p_now", type_=UTCDateTime),
+}
+INSERT = insert(t).values(VALUES)
+INSERT_RETURNING = INSERT.returning(t.c.id)
+# A unique key that is taken must not end the caller's transaction, as an error would.
+INSERT_UNLESS_TAKEN = {
+    "postgresql": postgresql.insert(t)
+    .values(VALUES)
+    .on_conflict_do_nothing(index_elements=["name", "key"])
+    .returning(t.c.id),
+    "sqlite": sqlite.insert(t)
+    .values(VALUES)
+    .on_conflict_do_nothing(index_elements=["name", "key"])
+    .returning(t.c.id),
+}
+
+
+def add(
+    connection: Connection,
+    *,
+    name: str,
+    key: str | None,
+    arguments: str,
+    due: datetime,
+    now: datetime,
+) -> int | None:
+    """Insert a job's row and return its id; None where the key is taken.
+
+    A key in somebody's open transaction is waited for until that has ended.
+    """
+    values = {
+        "p_name": name,
+        "p_key": key,
+        "p_arguments": arguments,
+        "p_due": due,
+        "p_now": now,
+    }
+    statement = INSERT_UNLESS_TAKEN.get(connection.dialect.name)
+    if statement is not None:
+        found: int | None = connection.execute(statement, values).scalar()
+        return found
+    try:
+        # On MariaDB and MySQL a duplicate key ends the statement, not the transaction.
+        made = connection.execute(INSERT, values).inserted_primary_key
+    except IntegrityError:
+        return None
+    return None if made is None else int(made[0])
+
+
+BY_ID = select(*COLUMNS).where(t.c.id == bindparam("p_id"), IS_JOB)
+BY_KEY = select(*COLUMNS).where(t.c.name == bindparam("p_name"), t.c.key == bindparam("p_key"))
+
+
+def _to_job(row: Row[*tuple[Any, ...]] | None) -> JobRow | None:
+    return None if row is None else JobRow(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+
+
+def by_id(connection: Connection, job_id: int) -> JobRow | None:
+    """Read a job by its id."""
+    return _to_job(connection.execute(BY_ID, {"p_id": job_id}).one_or_none())
+
+
+def by_key(connection: Connection, name: str, key: str) -> JobRow | None:
+    """Read the job that holds a key."""
+    return _to_job(connection.execute(BY_KEY, {"p_name": name, "p_key": key}).one_or_none())
+
+
+# A running job keeps its lease; its record finds the arguments changed and runs it again.
+REPLACE = (
+    update(t)
+    .where(t.c.id == bindparam("p_id"), t.c.key == bindparam("p_key"))
+    .ordered_values(
+        (t.c.arguments, bindparam("p_arguments")),
+        (
+            t.c.scheduled_for,
+            case(
+                (t.c.lock_token.is_(null()), bindparam("p_due", type_=UTCDateTime)),
+                else_=t.c.scheduled_for,
+            ),
+        ),
+        (
+            t.c.next_run_at,
+            case(
+                (t.c.lock_token.is_(null()), bindparam("p_due", type_=UTCDateTime)),
+                else_=t.c.next_run_at,
+            ),
+        ),
+        (t.c.attempts, case((t.c.lock_token.is_(null()), 0), else_=t.c.attempts)),
+        (t.c.failures, case((t.c.lock_token.is_(null()), 0), else_=t.c.failures)),
+    )
+)
+
+
+def replace_arguments(
+    connection: Connection, job_id: int, key: str, arguments: str, due: datetime
+) -> bool:
+    """Give a waiting or running job other arguments; False if it has ended meanwhile."""
+    values = {"p_id": job_id, "p_key": key, "p_arguments": arguments, "p_due": due}
+    return connection.execute(REPLACE, values).rowcount == 1
+
+
+WAITING = and_(t.c.state == State.ACTIVE, t.c.lock_token.is_(null()))
+RUNNING = and_(t.c.state == State.ACTIVE, t.c.lock_token.is_not(null()))
+DEAD = t.c.state == State.DEAD
+STATES = {"waiting": WAITING, "running": RUNNING, "dead": DEAD}
+
+
+def listed(connection: Connection, status: str | None, limit: int) -> list[JobRow]:
+    """Read jobs of one status or of all, the first due first."""
+    query = select(*COLUMNS).where(IS_JOB).order_by(t.c.next_run_at, t.c.id).limit(limit)
+    if status is not None:
+        query = query.where(STATES[status])
+    rows = connection.execute(query)
+    return [job for job in map(_to_job, rows) if job is not None]
+
+
+RETRY = (
+    update(t)
+    .where(t.c.id == bindparam("p_id"), DEAD, IS_JOB)
+    .values(
+        state=State.ACTIVE,
+        enabled=true(),
+        key=bindparam("p_key"),
+        next_run_at=bindparam("p_now", type_=UTCDateTime),
+        attempts=0,
+        failures=0,
+        losses=0,
+    )
+)
+
+
+def retry(connection: Connection, job_id: int, key: str | None, now: datetime) -> bool:
+    """Start a dead job anew; False if it is not dead; IntegrityError if its key is taken."""
+    return connection.execute(RETRY, {"p_id": job_id, "p_key": key, "p_now": now}).rowcount == 1
+
+
+DISCARD = delete(t).where(
+    t.c.id == bindparam("p_id"),
+    IS_JOB,
+    or_(t.c.lock_token.is_(null()), t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime)),
+)
+
+
+def discard(connection: Connection, job_id: int, now: datetime) -> bool:
+    """Delete a job's row unless it is running; False where nothing was deleted."""
+    return connection.execute(DISCARD, {"p_id": job_id, "p_now": now}).rowcount == 1
+
+
+LAST_RUN = (
+    select(r.c.status, r.c.message, r.c.result)
+    .where(r.c.job_id == bindparam("p_id"))
+    .order_by(r.c.id.desc())
+    .limit(1)
+)
+
+
+def last_run(connection: Connection, job_id: int) -> Row[*tuple[Any, ...]] | None:
+    """Read the newest run of a job, whose row may be gone."""
+    return connection.execute(LAST_RUN, {"p_id": job_id}).one_or_none()
+
+
+ANY = select(
+    exists(
+        select(t.c.id).where(
+            t.c.name.in_(bindparam("p_names", expanding=True)),
+            or_(t.c.key.is_(null()), t.c.key > RECURRING),
+            t.c.enabled == true(),
+        )
+    )
+)
+
+
+def any_waiting(connection: Connection, names: tuple[str, ...]) -> bool:
+    """Tell whether any known task has a job."""
+    return bool(connection.execute(ANY, {"p_names": names}).scalar())
+
+
+COUNTS = select(t.c.name, t.c.state, func.count()).where(IS_JOB).group_by(t.c.name, t.c.state)
+
+
+def counts(connection: Connection) -> dict[str, dict[str, int]]:
+    """Count each task's jobs by state."""
+    found: dict[str, dict[str, int]] = {}
+    for name, state, number in connection.execute(COUNTS):
+        found.setdefault(name, {})[state] = number
+    return found

@@ -1,0 +1,106 @@
+"""Once keys: markers that some effect has been started, guarded by the table's primary key."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, null, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from lazycron.schema import UTCDateTime
+from lazycron.schema import once_key as o
+
+SLICE = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceRow:
+    """Who has a once key, since when, and whether its effect was finished."""
+
+    key: str
+    task: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    expires_at: datetime | None
+    refused: int
+
+
+VALUES = {
+    "key": bindparam("p_key"),
+    "task": bindparam("p_task"),
+    "created_at": bindparam("p_now", type_=UTCDateTime),
+    "expires_at": bindparam("p_expires", type_=UTCDateTime),
+}
+INSERT = insert(o).values(VALUES)
+INSERT_UNLESS_TAKEN = {
+    "postgresql": postgresql.insert(o)
+    .values(VALUES)
+    .on_conflict_do_nothing(index_elements=["key"])
+    .returning(o.c.key),
+    "sqlite": sqlite.insert(o)
+    .values(VALUES)
+    .on_conflict_do_nothing(index_elements=["key"])
+    .returning(o.c.key),
+}
+BY_KEY = o.c.key == bindparam("p_key")
+EXPIRE = delete(o).where(BY_KEY, o.c.expires_at <= bindparam("p_now", type_=UTCDateTime))
+REFUSE = update(o).where(BY_KEY).values(refused=o.c.refused + 1)
+FINISH = update(o).where(BY_KEY).values(finished_at=bindparam("p_now", type_=UTCDateTime))
+GIVE_BACK = delete(o).where(BY_KEY, o.c.finished_at.is_(null()))
+READ = select(o).where(BY_KEY)
+OLDEST = (
+    select(o.c.key)
+    .where(o.c.expires_at < bindparam("p_now", type_=UTCDateTime))
+    .order_by(o.c.expires_at)
+    .limit(SLICE)
+)
+REFUSED = select(o.c.task, func.sum(o.c.refused)).where(o.c.refused > 0).group_by(o.c.task)
+
+
+def register(
+    connection: Connection, key: str, task: str | None, now: datetime, expires: datetime | None
+) -> bool:
+    """Register a key before its effect; False where it is taken.
+
+    A registration in somebody's open transaction is waited for until that has ended.
+    """
+    connection.execute(EXPIRE, {"p_key": key, "p_now": now})
+    values = {"p_key": key, "p_task": task, "p_now": now, "p_expires": expires}
+    statement = INSERT_UNLESS_TAKEN.get(connection.dialect.name)
+    if statement is not None:
+        return connection.execute(statement, values).scalar() is not None
+    try:
+        connection.execute(INSERT, values)
+    except IntegrityError:
+        return False
+    return True
+
+
+def refuse(connection: Connection, key: str) -> OnceRow | None:
+    """Count a refusal and tell who has the key; None if it was given back meanwhile."""
+    connection.execute(REFUSE, {"p_key": key})
+    row = connection.execute(READ, {"p_key": key}).one_or_none()
+    return None if row is None else OnceRow(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+
+
+def finish(connection: Connection, key: str, now: datetime) -> None:
+    """Note that the effect is finished."""
+    connection.execute(FINISH, {"p_key": key, "p_now": now})
+
+
+def give_back(connection: Connection, key: str) -> None:
+    """Let a key go whose effect has failed."""
+    connection.execute(GIVE_BACK, {"p_key": key})
+
+
+def prune(connection: Connection, now: datetime) -> int:
+    """Delete up to a thousand expired keys; return how many went."""
+    keys = list(connection.execute(OLDEST, {"p_now": now}).scalars())
+    if keys:
+        connection.execute(delete(o).where(o.c.key.in_(keys)))
+    return len(keys)
+
+
+def refused(connection: Connection) -> dict[str | None, int]:
+    """Count each task's refused registrations."""
+    return {task: int(number) for task, number in connection.execute(REFUSED)}

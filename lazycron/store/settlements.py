@@ -1,0 +1,236 @@
+"""Write what a claim has come to: one conditional UPDATE or DELETE, and the history row with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Delete,
+    Row,
+    Select,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    case,
+    delete,
+    false,
+    func,
+    null,
+    select,
+    true,
+    update,
+)
+
+from lazycron.messages import from_json, to_json
+from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State, Status
+from lazycron.schema import UTCDateTime
+from lazycron.schema import scheduled_task as t
+from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW
+from lazycron.store.history import insert_run
+
+Writes = Mapping[Ending, Update | Delete]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The settlement is stored; `next` is what was claimed in the same commit."""
+
+    next: Claim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The row is still ours, but was changed since the claim: settle again with what it says now.
+
+    A recurring row's schedule, or a job's arguments.
+    """
+
+    schedule: str
+    arguments: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The row is no longer ours; nothing was written."""
+
+
+def _unless_cleared(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((bindparam("p_clear", type_=Boolean), null()), else_=column)
+
+
+SETTLED: dict[str, Any] = {
+    "next_run_at": bindparam("p_next", type_=UTCDateTime),
+    "scheduled_for": bindparam("p_scheduled_for", type_=UTCDateTime),
+    "lock_token": null(),
+    "locked_by": null(),
+    "last_status": bindparam("p_status"),
+    "last_message": bindparam("p_message"),
+    "last_duration_ms": bindparam("p_ms"),
+    "failures": bindparam("p_failures"),
+    "losses": bindparam("p_losses"),
+    "attempts": bindparam("p_attempts"),
+    # A success clears the progress; a pause brings its own; any other end keeps the last one.
+    "progress": case(
+        (bindparam("p_clear", type_=Boolean), null()),
+        else_=func.coalesce(bindparam("p_progress", type_=Text), t.c.progress),
+    ),
+    "progress_done": _unless_cleared(t.c.progress_done),
+    "progress_total": _unless_cleared(t.c.progress_total),
+    "counters": bindparam("p_counters"),
+}
+
+DEAD: dict[str, Any] = {
+    "state": State.DEAD.value,
+    "enabled": false(),
+    # A dead job gives its key up, or nobody could enqueue another one; its arguments remember it.
+    "key": null(),
+}
+
+
+def _writes(condition: ColumnElement[bool]) -> Writes:
+    """Return the statement for each ending of a row under a condition."""
+    write = update(t).where(condition)
+    return {
+        "stays": write.values(SETTLED),
+        "dies": write.values(SETTLED | DEAD),
+        "goes": delete(t).where(condition),
+    }
+
+
+RECORD = _writes(
+    and_(
+        OURS,
+        bindparam("p_schedule") == SCHEDULE_NOW,
+        func.coalesce(t.c.arguments, "") == bindparam("p_arguments"),
+    )
+)
+RELEASE = _writes(OURS)
+BURY = _writes(
+    and_(
+        OURS,
+        t.c.next_run_at == bindparam("p_seen", type_=UTCDateTime),
+        t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
+    )
+)
+STILL_OURS = select(SCHEDULE_NOW.label("schedule_now"), t.c.arguments).where(OURS)
+
+
+def settled(settlement: Settlement) -> dict[str, Any]:
+    """Return the parameters with which a settlement is written."""
+    claim, outcome = settlement.claim, settlement.outcome
+    ours = {"p_id": claim.id, "p_token": claim.token}
+    if settlement.ending == "goes":
+        return ours
+    return ours | {
+        "p_next": settlement.next_run_at,
+        "p_scheduled_for": settlement.scheduled_for,
+        "p_status": outcome.status.value,
+        "p_message": outcome.message,
+        "p_ms": outcome.ms,
+        "p_failures": settlement.failures,
+        "p_losses": settlement.losses,
+        "p_attempts": settlement.attempts,
+        "p_clear": outcome.status is Status.OK,
+        "p_progress": outcome.progress,
+        "p_counters": to_json(dict(settlement.counters)),
+    }
+
+
+def recorded(settlement: Settlement) -> dict[str, Any]:
+    """Return the parameters of RECORD."""
+    claim = settlement.claim
+    return settled(settlement) | {
+        "p_schedule": claim.schedule,
+        "p_arguments": claim.arguments or "",
+    }
+
+
+def buried(settlement: Settlement, now: datetime) -> dict[str, Any]:
+    """Return the parameters of BURY."""
+    return settled(settlement) | {"p_seen": settlement.claim.lease_until, "p_now": now}
+
+
+def write(
+    connection: Connection,
+    writes: Writes,
+    settlement: Settlement,
+    values: Mapping[str, Any],
+    by: str,
+) -> bool:
+    """Write a row and, if its run is over, its history row; False if the row was not as said."""
+    if connection.execute(writes[settlement.ending], values).rowcount != 1:
+        return False
+    if settlement.is_over:
+        insert_run(connection, settlement, by)
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """A claim whose lease has ended unrenewed: the claim, who held it, and its lease's end."""
+
+    claim: Claim
+    by: str
+
+    @property
+    def seen(self) -> tuple[int, str, datetime]:
+        """What must not have changed when it is buried."""
+        return (self.claim.id, self.claim.token, self.claim.lease_until)
+
+
+ABANDONED_COLUMNS = (
+    *CLAIMED_COLUMNS,
+    t.c.lock_token,
+    t.c.locked_by,
+    t.c.next_run_at,
+    t.c.last_run_at,
+    t.c.last_trigger,
+)
+
+
+def select_abandoned(names: Sequence[str]) -> Select[Any]:
+    """Select the oldest expired claims of known tasks."""
+    return (
+        select(*ABANDONED_COLUMNS)
+        .where(
+            t.c.enabled == true(),
+            t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
+            t.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
+            t.c.lock_token.is_not(null()),
+            t.c.name.in_(names),
+        )
+        .order_by(t.c.next_run_at, t.c.id)
+        .limit(10)
+    )
+
+
+CLAIM_OF = select(*ABANDONED_COLUMNS).where(
+    t.c.name == bindparam("p_name"), t.c.key == RECURRING, t.c.lock_token.is_not(null())
+)
+
+
+def to_abandoned(row: Row[*tuple[Any, ...]]) -> Abandoned:
+    """Read a claimed row back as the claim somebody holds or held."""
+    claim = Claim(
+        id=row.id,
+        name=row.name,
+        key=row.key,
+        token=row.lock_token,
+        schedule=row.schedule_now,
+        scheduled_for=row.scheduled_for,
+        started_at=row.last_run_at,
+        lease_until=row.next_run_at,
+        trigger=row.last_trigger,
+        attempt=row.attempts,
+        failures=row.failures,
+        losses=row.losses,
+        arguments=row.arguments,
+        progress=row.progress,
+        counters=from_json(row.counters) or {},
+    )
+    return Abandoned(claim=claim, by=row.locked_by or "")
