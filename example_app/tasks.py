@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from filelock import FileLock
+
 from example_app.guestbook import Guestbook
 from lazycron import LazyCron, Postpone, Retry, Run
 
@@ -21,14 +23,11 @@ STEP_SECONDS = float(os.environ.get("EXAMPLE_STEP_SECONDS", "0.5"))
 
 def development_secret(path: Path) -> str:
     """Return the secret in a file, made up at the first start; production sets LAZYCRON_SECRET."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text("ascii").strip()
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        made = secrets.token_urlsafe(32)
-        file.write(f"{made}\n")
-    return made
+    with FileLock(f"{path}.lock"):  # several workers may start at once
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(secrets.token_urlsafe(32), encoding="ascii")
+        return path.read_text(encoding="ascii")
 
 
 guestbook = Guestbook(DATA / "guestbook.db")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -232,3 +233,12 @@ def test_served_for_real_a_visit_sets_off_what_is_due(tmp_path: Path) -> None:
     assert "Application shutdown complete" in output
     assert str(token) not in output
     assert (tmp_path / "example_data" / "guestbook.db").exists()
+
+
+def test_workers_that_start_at_once_make_up_one_secret(site: Site, tmp_path: Path) -> None:
+    assert site.cron.cron_token
+    make = sys.modules["example_app.tasks"].development_secret
+    with ThreadPoolExecutor(8) as pool:
+        made = set(pool.map(make, [tmp_path / "secret.txt"] * 8))
+    assert len(made) == 1
+    assert len(made.pop()) > 16
