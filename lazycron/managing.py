@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from lazycron.checking import check
 from lazycron.clock import to_moment
-from lazycron.durations import Duration, to_duration
+from lazycron.durations import MICROSECOND, Duration, to_duration
 from lazycron.errors import (
     BusyError,
     ConfigurationError,
@@ -19,7 +19,7 @@ from lazycron.refresh import OFF, ON
 from lazycron.schedules import Every, Schedule, parse
 from lazycron.statefile import State
 from lazycron.status import Problem, TaskStatus, status_of
-from lazycron.store import DatabaseError, Fault, RunRecord, TaskRow, fault_of
+from lazycron.store import DatabaseError, RunRecord, TaskRow
 from lazycron.sync import moved_to, scheduled_for
 from lazycron.tasks import Task
 from lazycron.why import Explanation
@@ -43,10 +43,16 @@ class Managing(ABC):
     def sync(self, now: Moment = None) -> bool:
         """Make rows for new tasks and store changed schedules; False: not installed yet."""
         parts = self.parts
-        if not parts.runner.install():
-            return False
-        parts.sync.bring_in(self._moment(now))
-        self._refresh()
+        try:
+            if not parts.runner.install():
+                return False
+            parts.runner.look_at_clock()
+            parts.sync.bring_in(self._moment(now), by_clock=now is None)
+            self._refresh()
+        except DatabaseError as error:
+            if parts.runner.is_missing(error):
+                return False
+            raise
         return True
 
     def overview(self, now: Moment = None) -> list[TaskStatus]:
@@ -68,8 +74,9 @@ class Managing(ABC):
         self._switch(to_name(name), enabled=False)
 
     def _switch(self, name: str, *, enabled: bool) -> None:
+        # Of a row that stands as it is wanted, a driver may say that none was changed.
         if not self._managing().store.enable(name, enabled=enabled):
-            raise _unknown(name)
+            self._row(name)
         self._refresh()
 
     def set_interval(self, name: Name, duration: Duration) -> None:
@@ -123,7 +130,8 @@ class Managing(ABC):
             raise BusyError(message)
         outcome = Outcome(status=Status.LOST, message="Lost: released by hand.", ms=None)
         policy = parts.registry.policy_of(held.claim)
-        settlement = settle(held.claim, outcome, policy, now=now, earliest=now)
+        # Not now: a tick under way that began at this very moment must not run the row again.
+        settlement = settle(held.claim, outcome, policy, now=now, earliest=now + MICROSECOND)
         released = parts.store.release(settlement, held.by)
         if released:
             rest = f"{held.claim.trigger}  {outcome.message}"
@@ -154,12 +162,15 @@ class Managing(ABC):
             if not parts.runner.install():
                 return parts.why.not_installed()
             row = parts.store.row(name)
+            state = self.state()
         except DatabaseError as error:
-            if fault_of(error) is Fault.MISSING:
+            if parts.runner.is_missing(error):
                 return parts.why.not_installed()
             return parts.why.unreachable(type(error).__name__)
+        except NotInstalledError:
+            return parts.why.not_installed()
         found = parts.why.about(self.parts.registry.get(name), row, moment)
-        return parts.why.with_switches(found, self.state())
+        return parts.why.with_switches(found, state)
 
     def history(self, name: Name | None = None, limit: int = 40) -> list[RunRecord]:
         """Return the newest runs, newest first, of one task or of all."""

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
@@ -12,14 +11,14 @@ from lazycron.execute import Execution, execute
 from lazycron.facts import Facts
 from lazycron.leases import Lease, Leases
 from lazycron.moments import Moments
-from lazycron.outcomes import RECURRING, Claim
+from lazycron.outcomes import RECURRING, Claim, Outcome, Status
 from lazycron.recording import Recorder
 from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.reports import Decision, Decisions, RunResult, TickReport, to_result
 from lazycron.run import Hands, Run
-from lazycron.store import DatabaseError, Fault, Stamp, Store, fault_of, new_token
+from lazycron.store import SLICE, DatabaseError, Fault, Stamp, Store, fault_of, new_token
 from lazycron.sync import Sync
 from lazycron.tasks import Task
 from lazycron.ticks import Door, Tick
@@ -66,6 +65,7 @@ class Runner:
         self._keep_runs = keep_runs
         self._keep_age = keep_age
         self._prune_at = 0.0
+        self._added = 0
         self._installation: str | None = None
 
     def run_due(self, door: Door) -> TickReport:
@@ -78,7 +78,7 @@ class Runner:
         with self.activity.in_a_tick():
             try:
                 if not self.install():
-                    return self._report(tick)
+                    return self._report(tick, decisions=self._nothing_installed(tick))
                 self._look_at_clock(tick)
                 by_clock = door.now is None
                 tick.made = self._sync.bring_in_when_due(tick.due, by_clock=by_clock)
@@ -90,7 +90,9 @@ class Runner:
                 self._note(error, tick)
                 if not tick.runs and fault_of(error) is not Fault.MISSING:
                     raise
-                report = self._report(tick)
+                missing = not self._facts.installed
+                decisions = self._nothing_installed(tick) if missing else None
+                report = self._report(tick, decisions=decisions)
         self._obey(tick)
         return report
 
@@ -108,9 +110,15 @@ class Runner:
         with self.activity.in_a_tick():
             if not self.install():
                 raise NotInstalledError
-            self._look_at_clock(tick)
-            self._sync.bring_in_when_due(tick.due, by_clock=door.now is None)
-            claim = self._claim_by_name(name, tick)
+            try:
+                self._look_at_clock(tick)
+                self._sync.bring_in_when_due(tick.due, by_clock=door.now is None)
+                claim = self._claim_by_name(name, tick)
+            except DatabaseError as error:
+                self._note(error, tick)
+                if fault_of(error) is Fault.MISSING:
+                    raise NotInstalledError from error
+                raise
             if claim is None:
                 return None
             self._work_off(claim, tick, more=False)
@@ -119,7 +127,7 @@ class Runner:
             except DatabaseError as error:
                 self._note(error, tick)
         self._obey(tick)
-        return tick.runs[0] if tick.runs else None
+        return tick.runs[0] if tick.runs else _not_recorded(claim)
 
     def install(self) -> bool:
         """Tell whether the tables are there, making them where that is wanted; one warning."""
@@ -133,6 +141,14 @@ class Runner:
             )
         self._facts.told_missing = not self._facts.installed
         return self._facts.installed
+
+    def is_missing(self, error: DatabaseError) -> bool:
+        """Tell whether tables were missing, and remember it: they are looked for again."""
+        if fault_of(error) is not Fault.MISSING:
+            return False
+        self._facts.installed = False
+        self._sync.look_again()
+        return True
 
     # the steps
 
@@ -178,10 +194,16 @@ class Runner:
         if claim is not None:
             return claim
         held = self._store.claim_of(name)
-        if held is None or held.claim.lease_until > tick.due:
+        if held is None:
+            # The row is gone, or was let go just now.
+            self._sync.bring_in(tick.due, by_clock=tick.door.now is None)
+            return self._store.claim_by_name(name, self._stamp(tick))
+        if held.claim.lease_until > tick.due:
             return None
         # A dead run holds the row: it is buried first, so that the history has it.
-        self._bury(replace(tick, door=replace(tick.door, stays=False)))
+        if not self._burial.look_at(held, tick.due, tick.earliest):
+            self.activity.stopping.wait(BETWEEN_LOOKS)
+            self._burial.look_at(held, tick.moments.now(), tick.earliest)
         return self._store.claim_by_name(name, self._stamp(tick))
 
     def _stamp_if_any_left(self, tick: Tick) -> Stamp | None:
@@ -297,7 +319,7 @@ class Runner:
     def _close(self, tick: Tick) -> TickReport:
         self._prune(tick)
         decisions = self._decide(tick)
-        next_due = self._refresh.refresh(tick.moments).next
+        next_due = self._refresh.look(tick.moments)[1]
         if tick.stopped_by in ("tasks", "seconds") and (next_due is None or next_due > tick.due):
             tick.stopped_by = "done"
         self._facts.last_tick_at = tick.due
@@ -307,9 +329,14 @@ class Runner:
     def _prune(self, tick: Tick) -> None:
         for name in dict.fromkeys(tick.recurring):
             self._store.prune_beyond(name, self._keep_runs)
-        if self._clock.monotonic() >= self._prune_at:
-            self._prune_at = self._clock.monotonic() + PRUNE_BY_AGE_AFTER
-            self._store.prune_older(tick.due - self._keep_age)
+        self._added += tick.executed
+        if self._clock.monotonic() < self._prune_at:
+            return
+        self._prune_at = self._clock.monotonic() + PRUNE_BY_AGE_AFTER
+        added, self._added = self._added, 0
+        for _ in range(1 + added // SLICE):
+            if self._store.prune_older(tick.due - self._keep_age) < SLICE:
+                break
 
     def _decide(self, tick: Tick) -> Decisions:
         """Say what was decided about every task; in a visitor's tick, about those it touched."""
@@ -324,6 +351,13 @@ class Runner:
             if task.name not in decisions:
                 reason = str(self._why.about(task, rows.get(task.name), tick.moments.now()))
                 decisions[task.name] = Decision("skipped", reason)
+        return decisions
+
+    def _nothing_installed(self, tick: Tick) -> Decisions:
+        decisions = _ran(tick)
+        reason = str(self._why.not_installed())
+        for task in self._registry:
+            decisions.setdefault(task.name, Decision("skipped", reason))
         return decisions
 
     def _report(
@@ -342,12 +376,15 @@ class Runner:
 
     def _note(self, error: DatabaseError, tick: Tick) -> None:
         """Remember what a database error means for the next looks of this process."""
-        fault = fault_of(error)
-        if fault is Fault.MISSING:
-            self._facts.installed = False
-        elif fault is not Fault.BUSY:
+        if not self.is_missing(error) and fault_of(error) is not Fault.BUSY:
             kind = type(error).__name__
             self._facts.out_of_order(kind, tick.moments.now(), self._clock.monotonic())
+
+
+def _not_recorded(claim: Claim) -> RunResult:
+    """Say of a run whose row was somebody else's at its end what the history says of it."""
+    message = "Lost: its lease ended before it did; the log file says what it came to."
+    return to_result(claim, Outcome(status=Status.LOST, message=message, ms=None))
 
 
 def _ran(tick: Tick) -> Decisions:

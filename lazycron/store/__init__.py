@@ -2,13 +2,14 @@
 
 from lazycron.store.claims import Stamp, new_token
 from lazycron.store.faults import DatabaseError, Fault, fault_of
-from lazycron.store.history import RunRecord
+from lazycron.store.history import SLICE, RunRecord
 from lazycron.store.rows import TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.store import EPOCH, Store
 
 __all__ = [
     "EPOCH",
+    "SLICE",
     "Abandoned",
     "Changed",
     "DatabaseError",

@@ -1,6 +1,7 @@
 """lazycron's own engine: from a URL, or a clone of the app's."""
 
 import sqlite3
+import sys
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
@@ -102,9 +103,9 @@ def _begin_with_the_first_write(connection: sqlite3.Connection, record: object) 
     a connection left in autocommit mode would write a run without its history.
     """
     del record
-    if hasattr(connection, "autocommit"):
+    if sys.version_info >= (3, 12):
         connection.autocommit = sqlite3.LEGACY_TRANSACTION_CONTROL
-    connection.isolation_level = ""
+    connection.isolation_level = "DEFERRED"
 
 
 def _prefer_wal(connection: sqlite3.Connection, record: object) -> None:
