@@ -42,6 +42,25 @@ def from_json(text: str | None) -> Json:
     return None if text is None else json.loads(text)
 
 
+def readable_json(text: str | None) -> Json:
+    """Read a JSON column for show; None where a hand has made it unreadable."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return None
+
+
+def counters_from_json(text: str | None) -> dict[str, int]:
+    """Read a row's counters; what a hand has made unreadable counts from nothing again.
+
+    Refused, such a row would be first in line for ever, and nothing behind it would run.
+    """
+    found = readable_json(text)
+    if not isinstance(found, dict):
+        return {}
+    return {name: count for name, count in found.items() if isinstance(count, int)}
+
+
 def result_to_json(value: Json) -> str:
     """Write a run's result as JSON, or a marked stand-in where it is none or too large."""
     try:

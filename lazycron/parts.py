@@ -44,6 +44,7 @@ class Parts:
     refresh: Refresh
     why: Why
     reference: Reference
+    leases: Leases
     runner: Runner
 
     def refresh_state(self, *, settings: bool = False) -> State:
@@ -51,7 +52,8 @@ class Parts:
         return self.refresh.refresh(Moments(self.reference), settings=settings)
 
     def close(self) -> None:
-        """Let the database's connections go."""
+        """Let the database's connections go, and the renewal thread once no run needs it."""
+        self.leases.stop()
         self.store.close()
 
 
@@ -75,6 +77,7 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         return store.has_tables()
 
     activity = Activity(clock.monotonic)
+    leases = Leases(store.renew, lambda: _refresh(refresh, reference), clock.monotonic)
     runner = Runner(
         store=store,
         registry=registry,
@@ -83,7 +86,7 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         activity=activity,
         sync=sync,
         burial=Burial(store, registry.policy_of, logfile, reference, sync.lease_of_name),
-        leases=Leases(store.renew, lambda: _refresh(refresh, reference), clock.monotonic),
+        leases=leases,
         recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
         refresh=refresh,
         why=why,
@@ -102,6 +105,7 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         refresh=refresh,
         why=why,
         reference=reference,
+        leases=leases,
         runner=runner,
     )
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import from_json
+from lazycron.messages import counters_from_json
 from lazycron.outcomes import RECURRING, Claim
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -199,7 +199,7 @@ class Claiming:
             losses=row.losses,
             arguments=row.arguments,
             progress=row.progress,
-            counters=from_json(row.counters) or {},
+            counters=counters_from_json(row.counters),
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select
 
-from lazycron.messages import Json, from_json
+from lazycron.messages import Json, readable_json
 from lazycron.outcomes import RECURRING, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import task_run as r
@@ -142,7 +142,7 @@ def _to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
         pid=row.pid,
         message=row.message,
         error=row.error,
-        result=from_json(row.result),
+        result=readable_json(row.result),
     )
 
 

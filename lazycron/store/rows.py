@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import Json, from_json
+from lazycron.messages import Json, counters_from_json, readable_json
 from lazycron.outcomes import RECURRING
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -77,8 +77,8 @@ ROW = select(*COLUMNS).where(BY_NAME)
 def to_row(row: Row[*tuple[Any, ...]]) -> TaskRow:
     """Read a table row."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's mapping
-    values["progress"] = from_json(values["progress"])
-    values["counters"] = from_json(values["counters"]) or {}
+    values["progress"] = readable_json(values["progress"])
+    values["counters"] = counters_from_json(values["counters"])
     return TaskRow(**values)
 
 

@@ -26,7 +26,7 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import from_json, to_json
+from lazycron.messages import counters_from_json, to_json
 from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -231,6 +231,6 @@ def to_abandoned(row: Row[*tuple[Any, ...]]) -> Abandoned:
         losses=row.losses,
         arguments=row.arguments,
         progress=row.progress,
-        counters=from_json(row.counters) or {},
+        counters=counters_from_json(row.counters),
     )
     return Abandoned(claim=claim, by=row.locked_by or "")
