@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
@@ -204,7 +205,8 @@ class Runner:
         if not self._burial.look_at(held, tick.due, tick.earliest):
             self.activity.stopping.wait(BETWEEN_LOOKS)
             self._burial.look_at(held, tick.moments.now(), tick.earliest)
-        return self._store.claim_by_name(name, self._stamp(tick))
+        # A first loss is due just after this tick's start: it is still the same due time.
+        return self._store.claim_by_name(name, replace(self._stamp(tick), due=tick.earliest))
 
     def _stamp_if_any_left(self, tick: Tick) -> Stamp | None:
         """Check shutdown and budget before asking for the next claim."""

@@ -1,0 +1,370 @@
+"""Every operation on a row in every state it may be in: what it answers and what it leaves."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, delete
+
+from lazycron import LazyCron
+from lazycron.errors import LazyCronError
+from lazycron.outcomes import Claim, Outcome, Status
+from lazycron.schema import scheduled_task, task_run
+from lazycron.store import EPOCH
+from lazycron.testing import ManualClock
+from tests.conftest import START, MakeCron
+from tests.scenes import Seen, claim, seconds, seen, settled, stamp_at
+
+NAME = "chore"
+
+
+@dataclass
+class Scene:
+    """A minute task's row, made at `base`; `at` is when the operation happens."""
+
+    cron: LazyCron
+    clock: ManualClock
+    make: Callable[..., LazyCron]
+    base: datetime
+    at: datetime
+    claim: Claim | None = None
+
+    def until(self, number: float) -> None:
+        """Let time pass until so many seconds after the beginning."""
+        self.at = self.base + seconds(number)
+        self.clock.set(self.at)
+
+    @property
+    def held(self) -> Claim:
+        """The claim somebody made; of a free row, one that never was."""
+        if self.claim is not None:
+            return self.claim
+        row = self.cron.parts.store.row(NAME)
+        assert row is not None
+        return Claim(
+            id=row.id,
+            name=NAME,
+            key="",
+            token="0" * 32,
+            schedule="every 1m",
+            scheduled_for=row.scheduled_for,
+            started_at=self.at,
+            lease_until=row.next_run_at,
+            trigger="manual",
+            attempt=1,
+            failures=0,
+            losses=0,
+        )
+
+
+def not_due(scene: Scene) -> None:
+    scene.until(30)
+
+
+def due(scene: Scene) -> None:
+    scene.until(60)
+
+
+def disabled(scene: Scene) -> None:
+    scene.until(60)
+    scene.cron.disable(NAME)
+
+
+def live(scene: Scene) -> None:
+    """Claimed at 60 for five minutes."""
+    scene.until(60)
+    scene.claim = claim(scene.cron, scene.at)
+    scene.until(90)
+
+
+def expired(scene: Scene) -> None:
+    live(scene)
+    scene.until(399.5)
+    if scene.cron.parts.store.is_sqlite:
+        # The first of the two looks that it takes there.
+        scene.cron.parts.runner._burial.look(scene.at, EPOCH, scene.at)
+    scene.until(400)
+
+
+def buried(scene: Scene) -> None:
+    """Looked at while expired, and buried by somebody else before we acted."""
+    expired(scene)
+    lost = settled(scene.cron, scene.held, Status.LOST, scene.at)
+    assert scene.cron.parts.store.bury(lost, "host:1", scene.at)
+
+
+def renewed(scene: Scene) -> None:
+    """Looked at while expired, and renewed by its slow owner before we acted."""
+    expired(scene)
+    assert scene.cron.parts.store.renew(scene.held, scene.base + seconds(700))
+
+
+STATES = (not_due, due, disabled, live, expired, buried, renewed)
+
+
+def do_claim(scene: Scene) -> object:
+    return scene.cron.parts.store.claim(stamp_at(scene.at)) is not None
+
+
+def do_run_now(scene: Scene) -> object:
+    result = scene.cron.run_now(NAME)
+    return None if result is None else result.status
+
+
+def do_renew(scene: Scene) -> object:
+    return scene.cron.parts.store.renew(scene.held, scene.at + seconds(300))
+
+
+def do_checkpoint(scene: Scene) -> object:
+    until = scene.at + seconds(300)
+    kept = scene.cron.parts.store.checkpoint(scene.held, '{"page":2}', 2, 9, until)
+    row = scene.cron.parts.store.row(NAME)
+    assert row is not None
+    assert (row.progress, row.progress_done) == (({"page": 2}, 2) if kept else (None, None))
+    return kept
+
+
+def do_record(scene: Scene) -> object:
+    return type(scene.cron.parts.store.record(settled(scene.cron, scene.held), None)).__name__
+
+
+def do_record_after_a_change(scene: Scene) -> object:
+    scene.cron.set_interval(NAME, "2m")
+    held = scene.held
+    answer = scene.cron.parts.store.record(settled(scene.cron, held), None)
+    recorded = scene.cron.parts.runner._recorder.record(
+        held,
+        Outcome(status=Status.OK),
+        earliest=held.started_at,
+        give_up_at=scene.clock.monotonic(),
+        then=None,
+    )
+    return type(answer).__name__, recorded is not None
+
+
+def do_find_lost(scene: Scene) -> object:
+    return [one.claim.name for one in scene.cron.parts.store.abandoned(scene.at, EPOCH)]
+
+
+def do_bury(scene: Scene) -> object:
+    lost = settled(scene.cron, scene.held, Status.LOST, scene.at)
+    return scene.cron.parts.store.bury(lost, "host:1", scene.at)
+
+
+def do_disable(scene: Scene) -> object:
+    return scene.cron.disable(NAME)
+
+
+def do_enable(scene: Scene) -> object:
+    return scene.cron.enable(NAME)
+
+
+def do_set_interval(scene: Scene) -> object:
+    return scene.cron.set_interval(NAME, "2m")
+
+
+def do_set_and_reset(scene: Scene) -> object:
+    scene.cron.set_interval(NAME, "2m")
+    return scene.cron.reset_schedule(NAME)
+
+
+def do_sync_faster_code(scene: Scene) -> object:
+    other = scene.make()
+    other.task(every="20s", name=NAME)(lambda: None)
+    return other.sync()
+
+
+def do_release(scene: Scene) -> object:
+    return scene.cron.release(NAME, force=True)
+
+
+def do_forget(scene: Scene) -> object:
+    try:
+        return scene.make().forget(NAME)
+    except LazyCronError as error:
+        return type(error).__name__
+
+
+def do_next_due(scene: Scene) -> object:
+    following = scene.cron.parts.store.next_due()[0]
+    return None if following is None else (following - scene.base).total_seconds()
+
+
+# In the order of STATES: what the operation answers, then when the row is next due (of a claimed
+# row: its lease's end) and for when, in seconds after the beginning, then what is not as usual.
+SEEN: dict[Callable[[Scene], object], list[tuple[object, Seen | None]]] = {
+    do_claim: [
+        (False, Seen(60, 60)),
+        (True, Seen(360, 60, claimed=True)),
+        (False, Seen(60, 60)),
+        (False, Seen(360, 60, claimed=True)),
+        (False, Seen(360, 60, claimed=True)),
+        (True, Seen(700, 60, claimed=True, losses=1, history=("lost",))),
+        (False, Seen(700, 60, claimed=True)),
+    ],
+    do_run_now: [
+        ("ok", Seen(90, 90, history=("ok",))),
+        ("ok", Seen(120, 120, history=("ok",))),
+        ("ok", Seen(120, 120, history=("ok",))),
+        (None, Seen(360, 60, claimed=True)),
+        ("ok", Seen(454, 454, history=("lost", "ok"))),
+        ("ok", Seen(454, 454, history=("lost", "ok"))),
+        (None, Seen(700, 60, claimed=True)),
+    ],
+    do_renew: [
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (True, Seen(390, 60, claimed=True)),
+        (True, Seen(700, 60, claimed=True)),
+        (False, Seen(400, 60, losses=1, history=("lost",))),
+        (True, Seen(700, 60, claimed=True)),
+    ],
+    do_checkpoint: [
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (True, Seen(390, 60, claimed=True)),
+        (True, Seen(700, 60, claimed=True)),
+        (False, Seen(400, 60, losses=1, history=("lost",))),
+        (True, Seen(700, 60, claimed=True)),
+    ],
+    do_record: [
+        ("Lost", Seen(60, 60)),
+        ("Lost", Seen(60, 60)),
+        ("Lost", Seen(60, 60)),
+        ("Recorded", Seen(120, 120, history=("ok",))),
+        ("Recorded", Seen(120, 120, history=("ok",))),
+        ("Lost", Seen(400, 60, losses=1, history=("lost",))),
+        ("Recorded", Seen(120, 120, history=("ok",))),
+    ],
+    do_record_after_a_change: [
+        (("Lost", False), Seen(60, 60)),
+        (("Lost", False), Seen(60, 60)),
+        (("Lost", False), Seen(60, 60)),
+        (("Changed", True), Seen(180, 180, history=("ok",))),
+        (("Changed", True), Seen(180, 180, history=("ok",))),
+        (("Lost", False), Seen(400, 60, losses=1, history=("lost",))),
+        (("Changed", True), Seen(180, 180, history=("ok",))),
+    ],
+    do_find_lost: [
+        ([], Seen(60, 60)),
+        ([], Seen(60, 60)),
+        ([], Seen(60, 60)),
+        ([], Seen(360, 60, claimed=True)),
+        (["chore"], Seen(360, 60, claimed=True)),
+        ([], Seen(400, 60, losses=1, history=("lost",))),
+        ([], Seen(700, 60, claimed=True)),
+    ],
+    do_bury: [
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (False, Seen(360, 60, claimed=True)),
+        (True, Seen(400, 60, losses=1, history=("lost",))),
+        (False, Seen(400, 60, losses=1, history=("lost",))),
+        (False, Seen(700, 60, claimed=True)),
+    ],
+    do_disable: [
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(400, 60, losses=1, history=("lost",))),
+        (None, Seen(700, 60, claimed=True)),
+    ],
+    do_enable: [
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(400, 60, losses=1, history=("lost",))),
+        (None, Seen(700, 60, claimed=True)),
+    ],
+    do_set_interval: [
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(400, 60, losses=1, history=("lost",))),
+        (None, Seen(700, 60, claimed=True)),
+    ],
+    do_set_and_reset: [
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(360, 60, claimed=True)),
+        (None, Seen(400, 60, losses=1, history=("lost",))),
+        (None, Seen(700, 60, claimed=True)),
+    ],
+    do_sync_faster_code: [
+        (True, Seen(30, 30)),
+        (True, Seen(60, 60)),
+        (True, Seen(60, 60)),
+        (True, Seen(360, 60, claimed=True)),
+        (True, Seen(360, 60, claimed=True)),
+        (True, Seen(400, 60, losses=1, history=("lost",))),
+        (True, Seen(700, 60, claimed=True)),
+    ],
+    do_release: [
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (False, Seen(60, 60)),
+        (True, Seen(90.000001, 60, losses=1, history=("lost",))),
+        (True, Seen(400.000001, 60, losses=1, history=("lost",))),
+        (False, Seen(400, 60, losses=1, history=("lost",))),
+        (True, Seen(400.000001, 60, losses=1, history=("lost",))),
+    ],
+    do_forget: [
+        (None, None),
+        (None, None),
+        (None, None),
+        ("BusyError", Seen(360, 60, claimed=True)),
+        ("BusyError", Seen(360, 60, claimed=True)),
+        (None, None),
+        ("BusyError", Seen(700, 60, claimed=True)),
+    ],
+    do_next_due: [
+        (60.0, Seen(60, 60)),
+        (60.0, Seen(60, 60)),
+        (None, Seen(60, 60)),
+        (360.0, Seen(360, 60, claimed=True)),
+        (360.0, Seen(360, 60, claimed=True)),
+        (400.0, Seen(400, 60, losses=1, history=("lost",))),
+        (700.0, Seen(700, 60, claimed=True)),
+    ],
+}
+
+
+@pytest.mark.parametrize("operation", SEEN, ids=lambda operation: operation.__name__[3:])
+def test_every_operation_in_every_state(
+    operation: Callable[[Scene], object],
+    url: URL,
+    make_cron: MakeCron,
+    clock: ManualClock,
+    tmp_path: Path,
+) -> None:
+    """Free, disabled, claimed, expired, buried and renewed rows: the answer and the row after."""
+    cron = make_cron(url)
+    cron.task(every="minute", name=NAME)(lambda: None)
+    found = []
+    for number, state in enumerate(STATES):
+        base = START + timedelta(days=number)
+        with cron.parts.store.engine.begin() as connection:
+            connection.execute(delete(scheduled_task))
+            connection.execute(delete(task_run))
+        clock.set(base)
+        cron.sync()
+        scene = Scene(
+            cron, clock, lambda: make_cron(url, state_file=tmp_path / "other.json"), base, base
+        )
+        state(scene)
+        answer = operation(scene)
+        found.append((answer, seen(cron, NAME, base)))
+    assert found == SEEN[operation]
