@@ -12,12 +12,13 @@ from sqlalchemy import URL, Engine
 
 from lazycron.clock import Clock, to_moment
 from lazycron.durations import Duration, to_duration
+from lazycron.enqueuing import Enqueuing
 from lazycron.errors import (
     ConfigurationError,
     LazyCronError,
 )
 from lazycron.execute import Bridge, in_a_new_loop, on_loop
-from lazycron.managing import Managing, Moment, Name, to_name
+from lazycron.managing import Moment, Name, to_name
 from lazycron.outcomes import OnLost
 from lazycron.parts import Parts, who_we_are, wire
 from lazycron.registry import Registry
@@ -34,7 +35,7 @@ DEFAULT_DATABASE = "sqlite:///lazycron.db"
 TOKEN_LENGTH = 40
 
 
-class LazyCron(Managing):
+class LazyCron(Enqueuing):
     """Scheduled work for an app without cron and without a worker process.
 
     Making one does no I/O and starts no thread; the parts are wired at the first use in each
@@ -123,7 +124,7 @@ class LazyCron(Managing):
             held = self._parts
             if held is None or held[0] != os.getpid():
                 store = Store(self._open(), who_we_are())
-                held = (os.getpid(), wire(self._settings, self._registry, store))
+                held = (os.getpid(), wire(self._settings, self._registry, store, self._once))
                 self._parts = held
             return held[1]
 
@@ -207,6 +208,7 @@ class LazyCron(Managing):
                 lease=lease,
                 on_lost=on_lost,
                 timeout=timeout,
+                enqueuer=self.enqueuer,
             )
             self._registry.add(made)
             return made

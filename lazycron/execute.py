@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Protocol
 
+from lazycron.arguments import Arguments, complete_call
 from lazycron.messages import (
     ELLIPSIS,
     ERROR_LENGTH,
@@ -21,18 +22,10 @@ from lazycron.messages import (
 )
 from lazycron.outcomes import Outcome, Status
 from lazycron.run import Postpone, Run
+from lazycron.slices import Ended, Pause, adrive, drive, never
 from lazycron.tasks import Task
 
 LOOP_POLL = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a call ended: with a value or an error; `real` marks a cancellation from outside."""
-
-    value: Any = None
-    error: BaseException | None = None
-    real: bool = False
 
 
 Call = Callable[[], Coroutine[Any, Any, Any]]
@@ -48,7 +41,8 @@ class Bridge(Protocol):
 async def _awaited(call: Call) -> Ended:
     """Await a call inside its own asyncio task, letting nothing out into the loop."""
     try:
-        return Ended(value=await call())
+        value = await call()
+        return value if isinstance(value, Ended) else Ended(value=value)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         return Ended(error=error, real=task is not None and task.cancelling() > 0)
@@ -88,7 +82,7 @@ class Execution:
     """What a call of a task needs besides the task: the run it is told of, times and the bridge.
 
     `interrupted` tells whether a signal handler of ours has fired, which is what makes a
-    KeyboardInterrupt or SystemExit a real one.
+    KeyboardInterrupt or SystemExit a real one; `pause` whether a generator should be paused.
     """
 
     run: Run
@@ -96,21 +90,17 @@ class Execution:
     monotonic: Callable[[], float]
     bridge: Bridge
     interrupted: Callable[[], bool]
+    pause: Pause = never
 
 
-def execute(
-    task: Task, execution: Execution, arguments: tuple[list[Any], dict[str, Any]]
-) -> Outcome:
+def execute(task: Task, execution: Execution, arguments: Arguments) -> Outcome:
     """Call the task's function with its arguments and return what that came to.
 
     Whatever the function raises, SystemExit and its kind included, is a failure; a real one is
     handed back in `Outcome.interrupted`, to be obeyed once the outcome is recorded.
     """
-    positional, named = arguments
-    if task.run_parameter is not None:
-        named = named | {task.run_parameter: execution.run}
     begun = execution.monotonic()
-    ended = _call(task, positional, named, execution.bridge)
+    ended = _call(task, arguments, execution)
     ms = max(0, round((execution.monotonic() - begun) * 1000))
     try:
         return _to_outcome(ended, ms, execution)
@@ -118,11 +108,17 @@ def execute(
         return _failed(Ended(error=error), ms, execution)
 
 
-def _call(task: Task, positional: list[Any], named: dict[str, Any], bridge: Bridge) -> Ended:
+def _call(task: Task, arguments: Arguments, execution: Execution) -> Ended:
+    run, pause, bridge = execution.run, execution.pause, execution.bridge
     try:
+        positional, named = complete_call(task.function, task.run_parameter, run, arguments)
         if task.is_async:
             return bridge(lambda: task.function(*positional, **named))
         value = task.function(*positional, **named)
+        if inspect.isgenerator(value):
+            return drive(value, run, pause)
+        if inspect.isasyncgen(value):
+            return bridge(lambda: adrive(value, run, pause))
         if inspect.iscoroutine(value):
             # A decorator that is no coroutine function itself hides one.
             return bridge(lambda: value)
@@ -133,6 +129,8 @@ def _call(task: Task, positional: list[Any], named: dict[str, Any], bridge: Brid
 
 def _to_outcome(ended: Ended, ms: int, execution: Execution) -> Outcome:
     error = ended.error
+    if ended.paused:
+        return _paused(ended.value, ms)
     if isinstance(error, Postpone) or (error is None and isinstance(ended.value, Postpone)):
         asked = error if isinstance(error, Postpone) else ended.value
         return _postponed(asked, ms, execution)
@@ -161,6 +159,11 @@ def _postponed(asked: Postpone, ms: int, execution: Execution) -> Outcome:
         ms=ms,
         again_at=execution.started_at + asked.delay,
     )
+
+
+def _paused(value: object, ms: int) -> Outcome:
+    said = one_line(value) if isinstance(value, str) else ""
+    return Outcome(status=Status.PAUSED, message=said or "Paused: its turn was over.", ms=ms)
 
 
 def _returned(value: object, ms: int) -> Outcome:

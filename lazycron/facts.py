@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OUTAGE_PAUSE = 30.0
+MARK_LIFE = 5.0
 FLOOR_LIFE = 60.0
 
 
@@ -32,6 +34,8 @@ class Facts:
     unknown_rows: bool = False
     floor: datetime = EPOCH
     floor_until: float = 0.0
+    jobs_seen: bool = False
+    marked_until: float = -inf
     told: set[str] = field(default_factory=set)
 
     def out_of_order(self, error: str, now: datetime, monotonic: float) -> None:
@@ -42,6 +46,14 @@ class Facts:
     def may_ask(self, monotonic: float) -> bool:
         """Tell whether a tick that nobody waits for may try the database again."""
         return self.outage is None or monotonic >= self.outage.again_at
+
+    def mark(self, monotonic: float) -> None:
+        """Note that something was enqueued whose commit may become visible within moments."""
+        self.marked_until = monotonic + MARK_LIFE
+
+    def is_marked(self, monotonic: float) -> bool:
+        """Tell whether looks should ask the database whatever the state file says."""
+        return monotonic < self.marked_until
 
     def raise_floor(self, head: datetime, monotonic: float) -> None:
         """Remember that the index holds only unknown rows before `head`, for a minute."""

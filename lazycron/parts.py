@@ -7,6 +7,7 @@ import stat
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from lazycron.activity import Activity
@@ -20,6 +21,7 @@ from lazycron.recording import Recorder
 from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
+from lazycron.run import MakeOnce
 from lazycron.runner import Runner
 from lazycron.settings import Settings
 from lazycron.statefile import State, StateFile
@@ -51,13 +53,21 @@ class Parts:
         """Write the state file anew from the database, at the reference's own moment."""
         return self.refresh.refresh(Moments(self.reference), settings=settings)
 
+    def tell_due(self, due: datetime) -> None:
+        """Write the state file anew if it names a later moment than a row that was just made."""
+        now = self.settings.clock.now()
+        state = self.statefile.read(now)
+        named = None if state is None else state.next
+        if named is None or named > self.reference.to_host(due):
+            self.refresh_state()
+
     def close(self) -> None:
         """Let the database's connections go, and the renewal thread once no run needs it."""
         self.leases.stop()
         self.store.close()
 
 
-def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
+def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -> Parts:
     """Build the parts for this process."""
     clock = settings.clock
     facts = Facts()
@@ -90,6 +100,7 @@ def wire(settings: Settings, registry: Registry, store: Store) -> Parts:
         recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
         refresh=refresh,
         why=why,
+        once=once,
         install=install,
         keep_runs=settings.keep_runs,
         keep_age=settings.keep_age,

@@ -5,10 +5,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import LeaseLostError
 from lazycron.messages import RESULT_BYTES, Json, from_json, to_json
+from lazycron.once import Once
 from lazycron.outcomes import Claim
 
 
@@ -25,6 +27,21 @@ class Postpone(Exception):  # noqa: N818 - a request, not an error
         super().__init__(self.reason or "postponed")
 
 
+class MakeOnce(Protocol):
+    """Makes the block around an effect that happens once, for the task of this name."""
+
+    def __call__(
+        self, key: str, *, expires: Duration | None, connection: object, task: str
+    ) -> Once:
+        """Make the block."""
+
+
+def _no_once(key: str, *, expires: Duration | None, connection: object, task: str) -> Once:
+    del expires, connection
+    message = f"once key {key!r}: this run of {task} belongs to no LazyCron"
+    raise LeaseLostError(message)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hands:
     """What a run can do to the world, handed in by the app; a Run itself imports no store."""
@@ -32,6 +49,7 @@ class Hands:
     save: Callable[[str, int | None, int | None], bool]
     stopping: Callable[[], bool]
     identify: Callable[[], str]
+    once: MakeOnce = _no_once
 
 
 class Run:
@@ -93,6 +111,10 @@ class Run:
     ) -> None:
         """Do what `checkpoint` does, from a coroutine."""
         await asyncio.to_thread(self.checkpoint, value, done=done, total=total)
+
+    def once(self, key: str, *, expires: Duration | None = None, connection: object = None) -> Once:
+        """Guard an effect as `cron.once` does; the key knows this run's task."""
+        return self._hands.once(key, expires=expires, connection=connection, task=self.task)
 
     def should_stop(self) -> bool:
         """Tell whether to end early: deadline passed, lease lost, or the process is stopping."""

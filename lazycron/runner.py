@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
+from lazycron.arguments import read_arguments
 from lazycron.burial import BETWEEN_LOOKS, Burial
 from lazycron.errors import ConfigurationError, NotInstalledError
 from lazycron.execute import Execution, execute
@@ -18,7 +19,7 @@ from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.reports import Decision, Decisions, RunResult, TickReport, to_result
-from lazycron.run import Hands, Run
+from lazycron.run import Hands, MakeOnce, Run
 from lazycron.store import SLICE, DatabaseError, Fault, Stamp, Store, fault_of, new_token
 from lazycron.sync import Sync
 from lazycron.tasks import Task
@@ -47,6 +48,7 @@ class Runner:
         recorder: Recorder,
         refresh: Refresh,
         why: Why,
+        once: MakeOnce,
         install: Callable[[], bool],
         keep_runs: int,
         keep_age: timedelta,
@@ -62,6 +64,7 @@ class Runner:
         self._recorder = recorder
         self._refresh = refresh
         self._why = why
+        self._once = once
         self._install = install
         self._keep_runs = keep_runs
         self._keep_age = keep_age
@@ -181,7 +184,7 @@ class Runner:
     def _run_all(self, tick: Tick) -> None:
         stamp = self._stamp_if_any_left(tick)
         try:
-            claim = None if stamp is None else self._store.claim(stamp)
+            claim = None if stamp is None else self._first_claim(stamp, tick)
         except DatabaseError as error:
             # A lost race or a held lock: not claimed. The next tick looks again.
             if fault_of(error) is not Fault.BUSY:
@@ -189,6 +192,18 @@ class Runner:
             return
         while claim is not None:
             claim = self._work_off(claim, tick, more=True)
+
+    def _first_claim(self, stamp: Stamp, tick: Tick) -> Claim | None:
+        """Claim the oldest due recurring row before any job, so that no flood can starve it.
+
+        Where this process knows of no jobs, or only one run fits, the oldest due row is right.
+        """
+        most = tick.door.budget.tasks
+        if self._facts.jobs_seen and (most is None or most > 1):
+            claim = self._store.claim(replace(stamp, recurring=True))
+            if claim is not None:
+                return claim
+        return self._store.claim(stamp)
 
     def _claim_by_name(self, name: str, tick: Tick) -> Claim | None:
         claim = self._store.claim_by_name(name, self._stamp(tick))
@@ -255,7 +270,8 @@ class Runner:
             self.activity.in_a_run(),
             self._leases.hold(claim, length, task.timeout, now) as lease,
         ):
-            outcome = execute(task, self._execution(task, claim, lease, tick), ([], {}))
+            execution = self._execution(task, claim, lease, tick)
+            outcome = execute(task, execution, read_arguments(claim.arguments))
             tick.interrupted = outcome.interrupted
             tick.executed += 1
             recorded = self._recorder.record(
@@ -267,6 +283,8 @@ class Runner:
             )
         if claim.key == RECURRING:
             tick.recurring.append(claim.name)
+        else:
+            self._facts.jobs_seen = True
         if recorded is None:
             return None
         tick.runs.append(to_result(claim, outcome))
@@ -292,7 +310,11 @@ class Runner:
             late = end is not None and self._clock.monotonic() >= end
             return late or lease.lost or self.activity.stopping.is_set()
 
-        hands = Hands(save=save, stopping=stopping, identify=self._identify)
+        def pause() -> bool:
+            spent = timedelta(seconds=self._clock.monotonic() - tick.begun)
+            return spent >= tick.door.budget.length or self.activity.stopping.is_set()
+
+        hands = Hands(save=save, stopping=stopping, identify=self._identify, once=self._once)
         deadline = None if task.timeout is None else claim.started_at + task.timeout
         return Execution(
             run=Run(claim, hands, deadline),
@@ -300,6 +322,7 @@ class Runner:
             monotonic=self._clock.monotonic,
             bridge=tick.door.bridge,
             interrupted=tick.door.interrupted,
+            pause=pause,
         )
 
     def _identify(self) -> str:
@@ -339,6 +362,7 @@ class Runner:
         for _ in range(1 + added // SLICE):
             if self._store.prune_older(tick.due - self._keep_age) < SLICE:
                 break
+        self._store.jobs.prune_once(tick.due)
 
     def _decide(self, tick: Tick) -> Decisions:
         """Say what was decided about every task; in a visitor's tick, about those it touched."""

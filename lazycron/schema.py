@@ -14,6 +14,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
     true,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -144,6 +145,12 @@ task_run = Table(
     Column("result", _LONG, nullable=True),
     Index(None, "name", "id"),
     Index(None, "started_at"),
+    Index(
+        None,
+        "job_id",
+        sqlite_where=text("job_id IS NOT NULL"),
+        postgresql_where=text("job_id IS NOT NULL"),
+    ),
     sqlite_autoincrement=True,
 )
 

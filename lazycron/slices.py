@@ -9,6 +9,11 @@ from lazycron.run import Run
 Pause = Callable[[], bool]
 
 
+def never() -> bool:
+    """Say that nothing asks a run to pause."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a call ended: with a value or an error, or paused.

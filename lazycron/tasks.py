@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError, ScheduleError
+from lazycron.jobs import Enqueuer, Job, Using
 from lazycron.messages import shown
 from lazycron.outcomes import OnLost, Policy
 from lazycron.retry import Retry
@@ -37,6 +38,7 @@ class Task:
     on_lost: OnLost
     timeout: timedelta | None
     run_parameter: str | None
+    enqueuer: Enqueuer | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the function returns
         """Call the function, as if it had never been registered."""
@@ -51,6 +53,28 @@ class Task:
     def policy(self) -> Policy:
         """What the registration says about the next run after one has ended."""
         return Policy(schedule=self.schedule, retry=self.retry, on_lost=self.on_lost)
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+        """Enqueue a call: a job that runs after this response, or whenever its time comes.
+
+        The arguments are stored as they are now. Raises ArgumentsError and BusyError.
+        """
+        return self.using().enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+        """Do what `enqueue` does, from a coroutine."""
+        return await self.using().aenqueue(*args, **kwargs)
+
+    def using(self, **options: Any) -> Using:
+        """Wish for more about the next job: key, delay or run_at, connection or on_commit.
+
+        `on_conflict` says what happens where the key is taken: "keep" gives the waiting job back,
+        "replace" gives it these arguments, "raise" raises KeyTakenError.
+        """
+        if self.enqueuer is None:
+            message = f"task {self.name} belongs to no LazyCron, so it cannot be enqueued"
+            raise ConfigurationError(message)
+        return Using(self.name, self.enqueuer).using(**options)
 
     def first_due(self, now: datetime) -> datetime | None:
         """Return when a row made now is due first; None for a task without a schedule."""
@@ -103,6 +127,7 @@ def make_task(
     lease: Duration | None,
     on_lost: OnLost,
     timeout: Duration | None,
+    enqueuer: Enqueuer | None = None,
 ) -> Task:
     """Check a task's options once and build it."""
     _check_function(function)
@@ -130,6 +155,7 @@ def make_task(
         on_lost=on_lost,
         timeout=_optional(timeout, "timeout", timedelta(milliseconds=1)),
         run_parameter=run_parameter,
+        enqueuer=enqueuer,
     )
 
 
@@ -158,9 +184,6 @@ def _optional(value: Duration | None, what: str, least: timedelta) -> timedelta 
 def _check_function(function: object) -> None:
     if not callable(function) or not hasattr(function, "__name__"):
         message = f"{shown(function)} is no function; cron.task decorates functions"
-        raise ConfigurationError(message)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        message = f"{function.__name__} is a generator function; a task is a plain function yet"
         raise ConfigurationError(message)
 
 

@@ -197,6 +197,7 @@ class Trigger:
         # By process. Compared at each use: under uWSGI neither fork hooks nor is_alive() tell
         # the truth.
         self._crews: dict[int, Crew] = {}
+        cron.waker = self.wake
 
     # called by the edges
 
@@ -209,6 +210,11 @@ class Trigger:
                     crew.send(Errand(kind, loop), self._serve)
         except Exception:
             logger.exception("lazycron could not look", extra={"action": "look_failed"})
+
+    def wake(self) -> None:
+        """Let the next request look: something was enqueued in this process."""
+        if self.look_again_at != inf:
+            self.look_again_at = -inf
 
     def tick(self, loop: Loop) -> Report:
         """Tick for the cron URL in a tick thread; a tick under way that does not hang is shared.
@@ -379,6 +385,9 @@ class Trigger:
             raise
         if state is None or not _is_switched_on(state, kind) or _loop_is_alive(state, now):
             return False
+        # A commit that was announced may have become visible just now.
+        if parts.facts.is_marked(monotonic):
+            return True
         # Rows that are gone or that a clock put back has left far ahead are due to no file.
         if state.is_due(now) or (parts.sync.is_due if asks else parts.sync.is_wanted):
             return True

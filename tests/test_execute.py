@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lazycron.arguments import Arguments
 from lazycron.execute import (
     Bridge,
     Ended,
@@ -98,7 +99,7 @@ def run_it(
         bridge=bridge,
         interrupted=lambda: interrupted,
     )
-    return execute(task, execution, (list(arguments), {}))
+    return execute(task, execution, Arguments(arguments))
 
 
 def raising(error: BaseException) -> Callable[[], None]:

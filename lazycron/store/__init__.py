@@ -3,6 +3,7 @@
 from lazycron.store.claims import Stamp, new_token
 from lazycron.store.faults import DatabaseError, Fault, fault_of
 from lazycron.store.history import SLICE, RunRecord
+from lazycron.store.jobs import JobRow
 from lazycron.store.rows import TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.store import EPOCH, Store
@@ -14,6 +15,7 @@ __all__ = [
     "Changed",
     "DatabaseError",
     "Fault",
+    "JobRow",
     "Lost",
     "Recorded",
     "RunRecord",

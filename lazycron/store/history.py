@@ -63,6 +63,7 @@ INSERT = insert(r).values(
 NEWEST = select(r).order_by(r.c.id.desc()).limit(bindparam("p_limit"))
 NEWEST_OF = NEWEST.where(r.c.name == bindparam("p_name"))
 # Runs of jobs of the same task do not count towards a recurring task's share.
+NEWEST_OF_JOB = select(r).where(r.c.job_id == bindparam("p_id")).order_by(r.c.id.desc()).limit(1)
 FIRST_BEYOND = (
     select(r.c.id)
     .where(r.c.name == bindparam("p_name"), r.c.key == RECURRING)
@@ -144,6 +145,12 @@ def _to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
         error=row.error,
         result=readable_json(row.result),
     )
+
+
+def newest_of_job(connection: Connection, job_id: int) -> RunRecord | None:
+    """Read the newest run of a job, whose row may be gone."""
+    row = connection.execute(NEWEST_OF_JOB, {"p_id": job_id}).one_or_none()
+    return None if row is None else _to_record(row)
 
 
 def beyond(connection: Connection, name: str, keep: int) -> int | None:

@@ -26,7 +26,6 @@ from sqlalchemy.exc import IntegrityError
 from lazycron.outcomes import RECURRING, State
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.schema import task_run as r
 
 IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
 COLUMNS = (
@@ -212,19 +211,6 @@ DISCARD = delete(t).where(
 def discard(connection: Connection, job_id: int, now: datetime) -> bool:
     """Delete a job's row unless it is running; False where nothing was deleted."""
     return connection.execute(DISCARD, {"p_id": job_id, "p_now": now}).rowcount == 1
-
-
-LAST_RUN = (
-    select(r.c.status, r.c.message, r.c.result)
-    .where(r.c.job_id == bindparam("p_id"))
-    .order_by(r.c.id.desc())
-    .limit(1)
-)
-
-
-def last_run(connection: Connection, job_id: int) -> Row[*tuple[Any, ...]] | None:
-    """Read the newest run of a job, whose row may be gone."""
-    return connection.execute(LAST_RUN, {"p_id": job_id}).one_or_none()
 
 
 ANY = select(

@@ -35,10 +35,10 @@ class SQLite(Portable):
 
 
 @contextmanager
-def without_waiting(connection: Connection) -> Iterator[None]:
-    """Answer "locked" at once instead of after the busy timeout, for the time of this block."""
+def busy_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
+    """Wait for the file's lock for so long only, for the time of this block."""
     before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
-    connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(milliseconds)}")
     try:
         yield
     finally:

@@ -23,6 +23,7 @@ from lazycron.schema import UTCDateTime, scheduled_task
 from lazycron.store import claims, history, rows, settings, settlements, sqlite
 from lazycron.store.claims import Claiming, Stamp
 from lazycron.store.history import RunRecord
+from lazycron.store.jobstore import JobStore
 from lazycron.store.mariadb import MariaDB
 from lazycron.store.portable import Portable
 from lazycron.store.postgresql import PostgreSQL
@@ -57,6 +58,7 @@ class Store:
     def __init__(self, engine: Engine, by: str) -> None:
         self.engine = engine
         self.by = by
+        self.jobs = JobStore(engine)
         self._learn({})
 
     @property
@@ -231,7 +233,7 @@ class Store:
             if not self.is_sqlite:
                 yield connection
                 return
-            with sqlite.without_waiting(connection):
+            with sqlite.busy_timeout(connection, 0):
                 yield connection
 
     def shorten_lease(self, row: TaskRow, until: datetime) -> bool:

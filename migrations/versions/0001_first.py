@@ -87,6 +87,7 @@ def upgrade() -> None:
     )
     _make_index("ix_task_run_name_id", "task_run", ["name", "id"])
     _make_index("ix_task_run_started_at", "task_run", ["started_at"])
+    _make_index("ix_task_run_job_id", "task_run", ["job_id"], where="job_id IS NOT NULL")
     _make_table(
         "once_key",
         sa.Column("key", NAME, nullable=False),
@@ -132,11 +133,15 @@ def _make_table(name: str, *parts: sa.schema.SchemaItem, **options: Any) -> None
     op.create_table(name, *parts, **options)
 
 
-def _make_index(name: str, table: str, columns: list[str]) -> None:
-    """Make an index, unless a migration that was killed here has made it."""
+def _make_index(name: str, table: str, columns: list[str], where: str | None = None) -> None:
+    """Make an index, unless a migration that was killed here has made it.
+
+    A `where` counts on the databases that have partial indexes.
+    """
     found = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}
     if name not in found:
-        op.create_index(name, table, columns)
+        part = None if where is None else sa.text(where)
+        op.create_index(name, table, columns, sqlite_where=part, postgresql_where=part)
 
 
 def downgrade() -> None:
