@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import traceback
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,20 +62,27 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Bridge:
     def bridge(call: Call) -> Ended:
         if not loop.is_running():
             return in_a_new_loop(call)
-        future = asyncio.run_coroutine_threadsafe(_awaited(call), loop)
-        while True:
-            try:
-                return future.result(timeout=LOOP_POLL)
-            except StillRunning:
-                # A loop that was stopped for good never completes the future.
-                if loop.is_closed():
-                    return Ended(error=RuntimeError("the app's event loop closed during the run"))
-            except BaseException as error:  # noqa: BLE001 - the future was cancelled with its loop
-                real = future.cancelled()
+        future: Future[Ended] | None = None
+        try:
+            future = asyncio.run_coroutine_threadsafe(_awaited(call), loop)
+            return _wait(future, loop)
+        except BaseException as error:  # noqa: BLE001 - the future was cancelled with its loop
+            real = future is not None and future.cancelled()
+            if future is not None:
                 future.cancel()  # where it was the waiting that was interrupted
-                return Ended(error=error, real=real)
+            return Ended(error=error, real=real)
 
     return bridge
+
+
+def _wait(future: Future[Ended], loop: asyncio.AbstractEventLoop) -> Ended:
+    while True:
+        try:
+            return future.result(timeout=LOOP_POLL)
+        except StillRunning:
+            # A loop that was stopped for good never completes the future.
+            if loop.is_closed():
+                return Ended(error=RuntimeError("the app's event loop closed during the run"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What a registration takes, checks and refuses."""
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -311,22 +311,3 @@ def test_the_policy_is_what_the_registration_says() -> None:
     retry = Retry(base="10s")
     policy = make(sweep_floor, retry=retry, on_lost="skip").policy
     assert (policy.schedule, policy.retry, policy.on_lost) == (Every("1h"), retry, "skip")
-
-
-def generator() -> Iterator[None]:
-    """Yield once."""
-    yield
-
-
-async def async_generator() -> AsyncIterator[None]:
-    """Yield once."""
-    yield
-
-
-@pytest.mark.parametrize("function", [generator, async_generator])
-def test_a_generator_function_is_refused_as_long_as_slices_are_not_there(
-    function: Callable[..., Any],
-) -> None:
-    """It would run nothing and say "Done."."""
-    with pytest.raises(ConfigurationError, match="is a generator function"):
-        make(function)
