@@ -1,0 +1,189 @@
+"""The text log: one line a run, bounded, whole, and never a reason to fail."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from lazycron.logfile import LogFile
+
+NOW = datetime(2026, 11, 30, 3, 0, 7, tzinfo=UTC)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> LogFile:
+    """A log file that is not there yet."""
+    return LogFile(tmp_path / "lazycron.log")
+
+
+def note(log: LogFile, rest: str = "traffic  Done.") -> None:
+    """Log a run."""
+    log.note(NOW, "nightly", "ok", 412, rest)
+
+
+def test_a_run_is_one_line(log: LogFile) -> None:
+    """When, what, how, how long, by what trigger, and the message."""
+    note(log)
+    expected = "[2026-11-30 03:00:07] nightly  ok  412 ms  traffic  Done.\n"
+    assert log.path.read_text() == expected
+    assert log.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_run_that_nobody_could_time_has_a_dash(log: LogFile) -> None:
+    """It was lost."""
+    log.note(NOW, "nightly", "lost", None, "traffic  Lost.")
+    assert log.tail(1) == ["[2026-11-30 03:00:07] nightly  lost  -  traffic  Lost."]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x85", "\u2028"])
+def test_a_message_of_several_lines_is_one_line(log: LogFile, end: str) -> None:
+    """Whatever ends its lines: nobody can forge a run."""
+    note(log, f"one{end}[2026-01-01 00:00:00] forged")
+    lines = log.tail(10)
+    assert len(lines) == 1
+    assert lines[0].endswith("one [2026-01-01 00:00:00] forged")
+
+
+def test_odd_characters_are_logged(log: LogFile) -> None:
+    """Surrogates and NUL escaped, the rest as it is."""
+    note(log, "😀 \udc80 \x00")
+    assert log.tail(1)[0].endswith("😀 \\udc80 \\x00")
+
+
+def test_a_line_is_bounded(log: LogFile) -> None:
+    """A thousand characters; both ends remain."""
+    note(log, "x" * 100_000 + "end")
+    (line,) = log.tail(1)
+    assert len(line) == 1000
+    assert line.startswith("[2026-11-30 03:00:07] nightly")
+    assert line.endswith("end")
+
+
+def test_the_newest_lines_come_first(log: LogFile) -> None:
+    """As many as are asked for."""
+    for number in range(5):
+        note(log, str(number))
+    assert [line[-1] for line in log.tail(3)] == ["4", "3", "2"]
+    assert len(log.tail(100)) == 5
+    assert log.tail(0) == log.tail(-1) == []
+
+
+def test_beyond_100_kb_it_shortens_itself_to_its_last_200_lines(log: LogFile) -> None:
+    """And goes on from there."""
+    log.path.write_text("x" * 99 + "\n")
+    for number in range(999):
+        note(log, f"{number:<56}")  # lines of a hundred bytes, line end included
+    assert log.path.stat().st_size == 100_000
+    note(log, "the last straw")
+    lines = log.tail(1000)
+    assert len(lines) == 200
+    assert lines[0].endswith("the last straw")
+    assert re.search(r"  800 +$", lines[-1])
+    note(log)
+    assert len(log.tail(1000)) == 201
+
+
+def test_two_hundred_long_lines_stay_although_they_are_beyond_100_kb(log: LogFile) -> None:
+    """Lines are bounded, so the file is."""
+    for number in range(300):
+        note(log, f"{number} " + "é" * 2000)
+    lines = log.tail(1000)
+    assert len(lines) == 200
+    assert " 299 é" in lines[0]
+    assert log.path.stat().st_size < 500_000
+
+
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    """With the first line."""
+    log = LogFile(tmp_path / "a" / "b" / "lazycron.log")
+    assert log.tail(1) == []
+    note(log)
+    assert len(log.tail(1)) == 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo", "link to itself", "below a file"])
+def test_what_cannot_be_written_is_a_problem_that_stops_nobody(log: LogFile, kind: str) -> None:
+    """It is kept for `check()`; there is nothing to show."""
+    match kind:
+        case "folder":
+            log.path.mkdir()
+        case "fifo":
+            os.mkfifo(log.path)
+        case "link to itself":
+            log.path.symlink_to(log.path)
+        case _:
+            log.path.touch()
+            log = LogFile(log.path / "lazycron.log")
+    note(log)
+    assert log.problem is not None
+    assert log.problem.startswith(f"log file {log.path}: ")
+    assert log.tail(5) == []
+
+
+def test_a_problem_is_over_when_a_line_could_be_written(log: LogFile) -> None:
+    """The next run's, say."""
+    log.path.mkdir()
+    note(log)
+    log.path.rmdir()
+    note(log)
+    assert log.problem is None
+    assert len(log.tail(5)) == 1
+
+
+def test_several_processes_append_and_shorten_and_no_line_is_lost_or_mixed(log: LogFile) -> None:
+    """What is left of each process is a run of lines without gaps, and all lines are whole."""
+    program = """
+        import sys
+        from pathlib import Path
+        from lazycron import logfile, statefile
+        from tests.test_logfile import note
+
+        logfile.LARGEST, logfile.KEPT_LINES = 10_000, 50
+        statefile.LOCK_PATIENCE = 30.0
+        log = logfile.LogFile(Path(sys.argv[1]))
+        print("ready", flush=True)
+        sys.stdin.readline()
+        for number in range(400):
+            note(log, f"by {sys.argv[2]} number {number} end")
+        """
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program), str(log.path), str(name)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+        )
+        for name in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    kept: dict[str, list[int]] = {}
+    for line in reversed(log.tail(10_000)):
+        found = re.fullmatch(
+            r"\[2026-11-30 03:00:07\] nightly  ok  412 ms  by (\d) number (\d+) end", line
+        )
+        assert found, line
+        kept.setdefault(found[1], []).append(int(found[2]))
+    assert sum(map(len, kept.values())) >= 50
+    for numbers in kept.values():
+        assert numbers == list(range(numbers[0], 400))
+
+
+def test_the_moment_is_written_as_it_is_given(log: LogFile) -> None:
+    """Runs are stamped in UTC."""
+    log.note(NOW + timedelta(hours=21), "nightly", "ok", 0, "url  Done.")
+    assert log.tail(1) == ["[2026-12-01 00:00:07] nightly  ok  0 ms  url  Done."]
