@@ -1,15 +1,18 @@
 """The text log: one line a run, bounded, whole, and never a reason to fail."""
 
+import io
 import os
 import re
 import subprocess
 import sys
 import textwrap
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from lazycron import logfile, statefile
 from lazycron.logfile import LogFile
 
 NOW = datetime(2026, 11, 30, 3, 0, 7, tzinfo=UTC)
@@ -181,6 +184,48 @@ def test_several_processes_append_and_shorten_and_no_line_is_lost_or_mixed(log: 
     assert sum(map(len, kept.values())) >= 50
     for numbers in kept.values():
         assert numbers == list(range(numbers[0], 400))
+
+
+def test_a_line_that_is_written_while_another_thread_shortens_is_not_lost(
+    log: LogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the shortener has read and before it has written."""
+    monkeypatch.setattr(statefile, "LOCK_PATIENCE", 30.0)
+    monkeypatch.setattr(logfile, "LARGEST", 1000)
+    has_read, comes = threading.Event(), threading.Event()
+
+    class SlowFile(io.FileIO):
+        def readlines(self, hint: int | None = -1) -> list[bytes]:
+            found = super().readlines(-1 if hint is None else hint)
+            has_read.set()
+            assert comes.wait(5)
+            return found
+
+    class SlowPath(type(Path())):  # type: ignore[misc]
+        def open(self, *_: object) -> SlowFile:
+            return SlowFile(self, "r+b")
+
+    real = statefile._flock_within
+
+    def noted(descriptor: int, seconds: float) -> bool:
+        if has_read.is_set():
+            comes.set()
+        return real(descriptor, seconds)
+
+    monkeypatch.setattr(statefile, "_flock_within", noted)
+
+    def append() -> None:
+        assert has_read.wait(5)
+        note(log, "late")
+        comes.set()  # where nothing kept it from being written
+
+    other = threading.Thread(target=append)
+    other.start()
+    slow = LogFile(SlowPath(log.path))
+    while not has_read.is_set():
+        note(slow, "early")
+    other.join()
+    assert log.tail(1)[0].endswith("  late")
 
 
 def test_the_moment_is_written_as_it_is_given(log: LogFile) -> None:
