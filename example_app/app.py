@@ -17,8 +17,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
 from example_app.guestbook import LONGEST_NAME, LONGEST_TEXT, Entry
-from example_app.tasks import DATA, cron, guestbook, now
-from lazycron import Explanation, TaskStatus, UnknownTaskError
+from example_app.tasks import DATA, cron, guestbook, now, thanks
+from lazycron import ConfigurationError, Explanation, TaskStatus, UnknownTaskError
 from lazycron.asgi import LazyCronMiddleware
 
 HERE = Path(__file__).parent
@@ -37,6 +37,7 @@ class View:
     now: datetime
     tasks: list[tuple[TaskStatus, Explanation]]
     statistics: str
+    thanks: str
     rope_is_cut: bool
     entries: list[Entry]
     digests: list[str]
@@ -49,6 +50,7 @@ def look() -> View:
         now=now(),
         tasks=[(task, cron.why(task.name)) for task in cron.overview()],
         statistics=guestbook.noted("statistics", "Not counted yet."),
+        thanks=guestbook.noted("thanks"),
         rope_is_cut=guestbook.noted("rope") == "cut",
         entries=guestbook.newest(),
         digests=sorted(p.stem.removeprefix("digest-") for p in DATA.glob("digest-*.txt"))[-7:],
@@ -92,6 +94,7 @@ async def sign(request: Request) -> Response:
         await asyncio.to_thread(guestbook.sign, name, text, now())
     except ValueError:
         return back("?note=empty#sign")
+    await thanks.aenqueue(name.strip())
     return back("#entries")
 
 
@@ -100,7 +103,7 @@ async def run_now(request: Request) -> Response:
     refuse_other_sites(request)
     try:
         result = await cron.arun_now(request.path_params["name"])
-    except UnknownTaskError as error:
+    except (UnknownTaskError, ConfigurationError) as error:  # the latter: it takes arguments
         raise HTTPException(HTTPStatus.NOT_FOUND) from error
     return back("#tasks" if result else "?note=running#tasks")
 

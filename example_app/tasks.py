@@ -81,6 +81,14 @@ def bell() -> str:
     return "Ding dong."
 
 
+@cron.task
+def thanks(name: str) -> str:
+    """Thank who has signed; enqueued by the form, and run after its response."""
+    text = f"Thank you, {name}!"
+    guestbook.note("thanks", text)
+    return text
+
+
 @cron.task(every="2m", first_run="20s", timeout="1m")
 async def long_walk(run: Run) -> str | Postpone:
     """Walk ten steps, noting each, and go on from there after an interruption."""

@@ -43,20 +43,21 @@ class Site:
         return response.text
 
     def visit_until(self, name: str, is_so: Callable[[TaskStatus], bool], after: str) -> str:
-        """Visit after a while, and again until that has come to pass: a tick has a budget.
-
-        A visit during a tick may set off nothing; the next look is a second later.
-        """
+        """Visit after a while, and again until a task is so; return what the page says of it."""
         self.clock.tick(after)
+        self.visit_till(lambda _: is_so(self.task(name)))
+        return self.row(name)
+
+    def visit_till(self, is_so: Callable[[str], bool]) -> None:
+        """Visit again and again: a tick has a budget, and the next look is a second later."""
         for _ in range(SECONDS):
             end = time.monotonic() + 1
             while time.monotonic() < end:
-                self.visit()
-                if is_so(self.task(name)):
-                    return self.row(name)
+                if is_so(self.visit()):
+                    return
                 time.sleep(0.02)
             self.clock.tick("1s")
-        pytest.fail(f"it did not happen: {self.cron.why(name)}")
+        pytest.fail("it did not happen")
 
     def row(self, name: str) -> str:
         """What the page says about a task."""
@@ -103,6 +104,7 @@ def test_the_first_page_shows_every_task_before_any_has_run(site: Site) -> None:
         "long_walk",
         "old_entries",
         "statistics",
+        "thanks",
     ]
 
 
@@ -111,7 +113,15 @@ def test_a_visit_recomputes_the_statistics(site: Site) -> None:
     site.post("/sign", name="Ada", text="Hello again")
     row = site.visit_until("statistics", lambda task: task.status == "ok", after="1m")
     assert "by traffic: 2 entries by 1 people." in row
-    assert '<p id="statistics">2 entries by 1 people.</p>' in site.visit()
+    assert '<p id="statistics">2 entries by 1 people. ' in site.visit()
+
+
+def test_a_signature_leaves_a_job_that_says_thanks(site: Site) -> None:
+    site.post("/sign", name="Ada", text="Hello")
+    site.visit_till(lambda page: "Thank you, Ada!" in page)
+    [run] = [run for run in site.cron.history() if run.task == "thanks"]
+    assert (run.status, run.message, run.trigger) == ("ok", "Thank you, Ada!", "traffic")
+    assert site.client.post("/tasks/thanks/run").status_code == 404
 
 
 def test_an_entry_is_escaped_and_an_empty_one_refused(site: Site) -> None:
