@@ -30,12 +30,13 @@ def fault_of(error: Exception) -> Fault:
     if not isinstance(error, DBAPIError):
         return Fault.OTHER
     original = error.orig
-    code = getattr(original, "sqlstate", None) or _number(original)
+    # PyMySQL's errors have both: SQLSTATE says HY000 of a lock timeout.
+    codes = {getattr(original, "sqlstate", None), _number(original)}
     # SQLite has one number for too many things; other errors' texts may quote anything.
     text = str(original) if isinstance(original, sqlite3.OperationalError) else ""
-    if code in BUSY or "is locked" in text:
+    if codes & BUSY or "is locked" in text:
         return Fault.BUSY
-    if code in MISSING or "no such table" in text:
+    if codes & MISSING or "no such table" in text:
         return Fault.MISSING
     if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
         return Fault.GONE
