@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Row,
     Select,
     Update,
     and_,
@@ -68,6 +67,10 @@ class Stamp:
     floor: datetime
     without: frozenset[str] = frozenset()
     recurring: bool = False
+
+
+# A row of SQLAlchemy's, or one read by `prepared`: both have the columns as attributes.
+AnyRow = Any
 
 
 class Claiming:
@@ -182,7 +185,7 @@ class Claiming:
         """Return the parameters of a statement that finds and claims a row at once."""
         return self.looks(stamp) | self.stamped(stamp)
 
-    def to_claim(self, row: Row[*tuple[Any, ...]], stamp: Stamp, *, attempt: int) -> Claim:
+    def to_claim(self, row: AnyRow, stamp: Stamp, *, attempt: int) -> Claim:
         """Turn a claimed row into the plain value that travels on."""
         return Claim(
             id=row.id,

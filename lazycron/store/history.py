@@ -10,6 +10,7 @@ from lazycron.messages import Json, readable_json
 from lazycron.outcomes import RECURRING, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import task_run as r
+from lazycron.store import prepared
 
 SLICE = 1000
 
@@ -114,7 +115,7 @@ def _whole_ms(settlement: Settlement) -> int | None:
 
 def insert_run(connection: Connection, settlement: Settlement, by: str) -> None:
     """Write a run's history row."""
-    connection.execute(INSERT, run_values(settlement, by))
+    prepared.count(connection, INSERT, run_values(settlement, by))
 
 
 def newest(connection: Connection, name: str | None, limit: int) -> list[RunRecord]:

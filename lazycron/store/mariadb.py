@@ -8,6 +8,7 @@ from sqlalchemy import Connection, bindparam, update
 
 from lazycron.outcomes import Claim
 from lazycron.schema import scheduled_task as t
+from lazycron.store import prepared
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.portable import Portable
 
@@ -25,8 +26,8 @@ class MariaDB(Portable):
     def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
         lock = self._lock_recurring if stamp.recurring else self._lock
-        row = connection.execute(lock, self.claiming.looks(stamp)).one_or_none()
+        row = prepared.one(connection, lock, self.claiming.looks(stamp))
         if row is None:
             return None
-        connection.execute(self._stamp, self.claiming.stamped(stamp) | {"p_id": row.id})
+        prepared.count(connection, self._stamp, self.claiming.stamped(stamp) | {"p_id": row.id})
         return self.claiming.to_claim(row, stamp, attempt=row.attempts + 1)

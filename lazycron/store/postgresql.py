@@ -28,7 +28,7 @@ from sqlalchemy import (
 from lazycron.outcomes import Claim, Ending, Settlement
 from lazycron.schema import scheduled_task as t
 from lazycron.schema import task_run as r
-from lazycron.store import settlements
+from lazycron.store import prepared, settlements
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.history import RUN_PARAMETERS, run_values
 from lazycron.store.portable import Portable
@@ -48,7 +48,7 @@ def _written(statement: Update | Delete) -> Select[int]:
     """Write a row and its history in one statement; selects how many rows were found."""
     written = statement.returning(t.c.id).cte("written")
     history = _insert_run(written).returning(r.c.id).cte("history")
-    return select(func.count()).select_from(written).add_cte(history)
+    return select(func.count().label("found")).select_from(written).add_cte(history)
 
 
 def _each_written(writes: Writes) -> Mapping[Ending, Select[int]]:
@@ -95,7 +95,7 @@ class PostgreSQL(Portable):
     def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
         take = self._take_recurring if stamp.recurring else self._take_one
-        row = connection.execute(take, self.claiming.values(stamp)).one_or_none()
+        row = prepared.one(connection, take, self.claiming.values(stamp))
         return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
 
     def record(
@@ -107,11 +107,11 @@ class PostgreSQL(Portable):
             return super().record(connection, settlement, by, then)
         values = settlements.recorded(settlement) | run_values(settlement, by)
         if then is None:
-            found = connection.execute(RECORDED[settlement.ending], values).scalar_one()
-            return Recorded() if found else None
+            found = prepared.one(connection, RECORDED[settlement.ending], values)
+            return Recorded() if found and found.found else None
         both = values | self.claiming.values(then)
-        row = connection.execute(self._record_and_take[settlement.ending], both).one()
-        if not row.found:
+        row = prepared.one(connection, self._record_and_take[settlement.ending], both)
+        if row is None or not row.found:
             return None
         if row.id is None:
             return Recorded()

@@ -30,6 +30,7 @@ from lazycron.messages import counters_from_json, to_json
 from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
+from lazycron.store import prepared
 from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW
 from lazycron.store.history import insert_run
 
@@ -163,7 +164,7 @@ def write(
     by: str,
 ) -> bool:
     """Write a row and, if its run is over, its history row; False if the row was not as said."""
-    if connection.execute(writes[settlement.ending], values).rowcount != 1:
+    if prepared.count(connection, writes[settlement.ending], values) != 1:
         return False
     if settlement.is_over:
         insert_run(connection, settlement, by)

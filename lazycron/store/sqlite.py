@@ -9,6 +9,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from lazycron.outcomes import Claim
 from lazycron.schema import scheduled_task as t
+from lazycron.store import prepared
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.portable import Portable
 
@@ -30,7 +31,7 @@ class SQLite(Portable):
     def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
         take = self._take_recurring if stamp.recurring else self._take_one
-        row = connection.execute(take, self.claiming.values(stamp)).one_or_none()
+        row = prepared.one(connection, take, self.claiming.values(stamp))
         return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
 
 
