@@ -71,6 +71,8 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
             aside = True  # a lifespan has no path
         if not aside:
             await app(scope, receive, send)
+            if trigger.is_woken:
+                await edge.look_after(scope)
             return
         mine = edge.learn(scope)
         monotonic = cron.settings.clock.monotonic  # configure() may have come since
@@ -117,6 +119,15 @@ class _Edge:
             if kind is not None and not self.mount.in_request:
                 self.trigger.look(kind, _running_loop())
             raise
+        if kind is not None:
+            await self._look(kind)
+
+    async def look_after(self, scope: Scope) -> None:
+        """Look after a request in which something was enqueued.
+
+        A router may have written into the scope by now; who triggers is then told less exactly.
+        """
+        kind = self.mount.visit(_below_root(scope))
         if kind is not None:
             await self._look(kind)
 

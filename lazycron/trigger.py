@@ -68,11 +68,11 @@ class Hand:
         return activity is not None and activity.is_hanging(self.ident, longer_than)
 
     def shares(self, longer_than: timedelta) -> Errand | None:
-        """Return the errand of its tick, if one is under way and does not hang."""
+        """Return the errand of its tick, if one is under way or sure to come and does not hang."""
         errand = self.errand
-        if errand is None or self.activity is None or errand.report.done():
+        if errand is None or errand.report.done() or self.is_hanging(longer_than):
             return None
-        return None if self.is_hanging(longer_than) else errand
+        return errand if errand.kind == "url" or self.activity is not None else None
 
 
 Serve = Callable[["Crew", Hand], None]
@@ -188,11 +188,13 @@ class Trigger:
     """Decides when this process looks; makes its threads lazily, anew in each process.
 
     `look_again_at` is on the clock's monotonic scale, so that a wall clock set back silences
-    nobody. The edges compare it on every request and call `look` at or after it.
+    nobody. The edges compare it on every request and call `look` at or after it. `is_woken` says
+    that something was enqueued since, by the very request that ends now perhaps.
     """
 
     def __init__(self, cron: LazyCron) -> None:
         self.look_again_at = -inf
+        self.is_woken = False
         self._cron = cron
         # By process. Compared at each use: under uWSGI neither fork hooks nor is_alive() tell
         # the truth.
@@ -212,9 +214,10 @@ class Trigger:
             logger.exception("lazycron could not look", extra={"action": "look_failed"})
 
     def wake(self) -> None:
-        """Let the next request look: something was enqueued in this process."""
+        """Let this request look at its end, else the next: something was enqueued here."""
         if self.look_again_at != inf:
             self.look_again_at = -inf
+            self.is_woken = True
 
     def tick(self, loop: Loop) -> Report:
         """Tick for the cron URL in a tick thread; a tick under way that does not hang is shared.
@@ -287,10 +290,14 @@ class Trigger:
     def _may_look(self, crew: Crew) -> bool:
         """Tell whether a look may begin now, and let the next one come a second later."""
         now = self._cron.settings.clock.monotonic()
-        if now < self.look_again_at:
+        woken, self.is_woken = self.is_woken, False
+        if now < self.look_again_at and not woken:
             return False  # another request was first
         if crew.is_closed or not self._cron.settings.is_on:
             self.look_again_at = inf
+            return False
+        if now < crew.rest_until:
+            self.look_again_at = crew.rest_until  # however much is enqueued meanwhile
             return False
         self.look_again_at = now + LOOK_EVERY
         return True
@@ -427,4 +434,7 @@ _TRIGGERS: "WeakValueDictionary[int, Trigger]" = WeakValueDictionary()
 
 def trigger_of(cron: LazyCron) -> Trigger:
     """Return the one trigger of a LazyCron, however many edges it is mounted in."""
-    return _TRIGGERS.setdefault(id(cron), Trigger(cron))
+    trigger = _TRIGGERS.get(id(cron))
+    if trigger is None:
+        trigger = _TRIGGERS.setdefault(id(cron), Trigger(cron))
+    return trigger
