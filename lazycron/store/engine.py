@@ -2,22 +2,25 @@
 
 import sqlite3
 import sys
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection, IsolationLevel
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from lazycron.errors import ConfigurationError
 
-SYNC_DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
 ASYNC_DRIVERS = {"aiosqlite", "asyncpg", "psycopg_async", "aiomysql", "asyncmy"}
 DEFAULT_DRIVERS = {
     "postgresql": "postgresql+psycopg",
+    # What many hosting platforms still hand out; SQLAlchemy itself refuses it.
+    "postgres": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
     "mariadb": "mariadb+pymysql",
 }
 BUSY_TIMEOUT_MS = 5000
+EXTRAS = {"postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
 
 
 def to_url(database: str) -> URL:
@@ -52,9 +55,23 @@ def to_url(database: str) -> URL:
 
 
 def open_engine(url: URL) -> Engine:
-    """Make an engine with a small pool, READ COMMITTED on the servers, WAL on SQLite."""
+    """Make an engine with a small pool, READ COMMITTED on the servers, WAL on SQLite.
+
+    Raises ConfigurationError where the driver is not installed, or SQLite's folder not there.
+    """
+    try:
+        return _open(url)
+    except (ModuleNotFoundError, NoSuchModuleError) as error:
+        extra = EXTRAS.get(url.drivername.partition("+")[0])
+        install = f"; `pip install 'lazycron[{extra}]'` brings one" if extra else ""
+        message = f"there is no driver for {url.drivername} here ({error}){install}"
+        raise ConfigurationError(message) from None
+
+
+def _open(url: URL) -> Engine:
     options: dict[str, Any] = {"pool_size": 3, "max_overflow": 7}
     if url.get_backend_name() == "sqlite":
+        _check_folder(url)
         engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, **options)
         event.listen(engine, "connect", _prefer_wal)
         return engine
@@ -63,18 +80,40 @@ def open_engine(url: URL) -> Engine:
     return engine
 
 
+def _check_folder(url: URL) -> None:
+    # SQLite says "unable to open database file" and no more; a URI's file is named otherwise.
+    if url.query.get("uri"):
+        return
+    folder = Path(url.database or "").absolute().parent
+    if not folder.is_dir():
+        message = f"the folder {folder} of database {url.database} does not exist; make it first"
+        raise ConfigurationError(message)
+
+
 def clone_engine(engine: Engine) -> Engine:
     """Copy the app's engine: its way to connect and its pool's kind and size, READ COMMITTED.
 
     The copy shares no connection with the app's, so nothing of an app-wide isolation level or of
-    a parent process's pool reaches lazycron.
+    a parent process's pool reaches lazycron. It pings a connection before each use, whatever the
+    app's does: between two ticks a server may have been restarted.
     """
-    own = Engine(engine.pool.recreate(), engine.dialect, engine.url)
+    pool = engine.pool.recreate()
+    own = Engine(pool, engine.dialect, engine.url)
     if engine.dialect.name == "sqlite":
         event.listen(own, "connect", _begin_with_the_first_write)
         return own
+    pool._pre_ping = True  # noqa: SLF001 - recreate() takes no options
     _make_sessions_read_committed(own)
-    return own.execution_options(isolation_level=_isolation(engine.url))
+    # Once for each connection, after what the app does there; as an execution option it would be
+    # said at each use, past SQLAlchemy's translation of errors.
+    level = _isolation(engine.url)
+
+    @event.listens_for(own, "connect")
+    def isolate(connection: DBAPIConnection, record: object) -> None:
+        del record
+        engine.dialect.set_isolation_level(connection, level)
+
+    return own
 
 
 def _isolation(url: URL) -> IsolationLevel:
