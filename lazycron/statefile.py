@@ -51,6 +51,10 @@ class State:
         """Tell whether the hint can be believed: neither too old nor from the future."""
         return now - OLDEST <= self.written_at <= now + CLOCK_GRACE
 
+    def is_sooner_than(self, other: "State") -> bool:
+        """Tell whether this state's next moment comes before the other's."""
+        return self.next is not None and (other.next is None or self.next < other.next)
+
     def says_the_same(self, other: "State") -> bool:
         """Tell whether two states differ in nothing but their stamps, or are both due."""
         mine = replace(self, written_at=other.written_at, settings_at=other.settings_at)
@@ -66,6 +70,7 @@ class StateFile:
         self.problem: str | None = None
         self._monotonic = monotonic
         self._remembered: tuple[float, State] | None = None
+        self._had_lock = True
 
     def read(self, now: datetime) -> State | None:
         """Return what the file says, or None where it cannot be believed.
@@ -75,14 +80,21 @@ class StateFile:
         state = self.peek()
         if state is not None and not state.is_fresh(now):
             state = None
-        if self.problem is None or self._remembered is None:
-            return state
-        # The file cannot be written: this process goes by its own memory, for seconds. Another
-        # user's process may be able to write, so that the file may know more, or less.
+        own = self._own()
+        if own is None or state is None:
+            return own or state
+        if self.problem is not None:
+            # Another user's process may be able to write: whoever has looked last knows more.
+            return state if state.written_at > own.written_at else own
+        # Whoever held the lock may since have written what he knew before.
+        return own if own.is_sooner_than(state) else state
+
+    def _own(self) -> State | None:
+        """Return what this process wrote last, for seconds, where the file may not have it."""
+        if self._remembered is None or (self.problem is None and self._had_lock):
+            return None
         until, remembered = self._remembered
-        if self._monotonic() >= until or (state and state.written_at > remembered.written_at):
-            return state
-        return remembered
+        return remembered if self._monotonic() < until else None
 
     def peek(self) -> State | None:
         """Return what the file says, however old; None where it says nothing."""
@@ -103,9 +115,9 @@ class StateFile:
 
         `ask` is given the old state and must begin a fresh transaction: whoever reads outside the
         lock could overwrite a wake-up he did not know of. Who cannot have the lock within 0.2 s,
-        because its holder's database hangs, goes on without.
+        because its holder's database hangs, goes on without, and trusts what he knew for seconds.
         """
-        with self._locked():
+        with self._locked() as self._had_lock:
             old = self.peek()
             state = ask(old)
             age = state.written_at - old.written_at if old else UNCHANGED_LIFE
@@ -141,7 +153,7 @@ class StateFile:
         self._remembered = (self._monotonic() + REMEMBERED, state)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[bool]:
         lock = self.path.with_name(f"{self.path.name}.lock")
         if fcntl is None:
             from filelock import FileLock, Timeout
@@ -150,10 +162,10 @@ class StateFile:
             try:
                 held.acquire()
             except (Timeout, OSError):
-                yield
+                yield False
                 return
             try:
-                yield
+                yield True
             finally:
                 held.release()
             return
@@ -161,11 +173,11 @@ class StateFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError:
-            yield
+            yield False
             return
         try:
-            with flocked(descriptor):
-                yield
+            with flocked(descriptor) as held_now:
+                yield held_now
         finally:
             os.close(descriptor)
 

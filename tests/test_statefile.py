@@ -597,6 +597,41 @@ def test_a_lock_that_somebody_else_holds_is_waited_for_a_fifth_of_a_second(
         assert file.read(NOW) == STATE
 
 
+def test_who_goes_on_without_the_lock_trusts_what_it_knew_for_five_seconds(
+    file: StateFile, clock: ManualClock
+) -> None:
+    """The holder, who knew less, writes later: this process looks at once, all soon."""
+    holder = StateFile(file.path, clock.monotonic)
+    with lock_held_elsewhere(file):
+        write(file, replace(STATE, next=NOW))
+    holder._write(replace(STATE, next=None))
+    found = file.read(NOW)
+    assert found is not None
+    assert found.next == NOW
+    clock.tick(5)
+    found = file.read(clock.now())
+    assert found is not None
+    assert found.next is None
+
+
+def test_who_went_on_without_the_lock_believes_a_file_that_is_sooner(
+    file: StateFile, clock: ManualClock
+) -> None:
+    """Looking too often harms nobody; and with the lock again the file alone counts."""
+    other = StateFile(file.path, clock.monotonic)
+    with lock_held_elsewhere(file):
+        write(file, STATE)
+        other._write(replace(STATE, next=NOW))
+    found = file.read(NOW)
+    assert found is not None
+    assert found.next == NOW
+    write(file, STATE)
+    write(other, replace(STATE, next=None))
+    found = file.read(NOW)
+    assert found is not None
+    assert found.next is None
+
+
 def is_free(lock: Path) -> bool:
     """Tell whether nobody holds a lock."""
     descriptor = os.open(lock, os.O_RDWR)
