@@ -13,6 +13,7 @@ from lazycron.errors import (
     BusyError,
     ConfigurationError,
     NotInstalledError,
+    ScheduleError,
     UnknownTaskError,
 )
 from lazycron.migrate import migrate
@@ -126,7 +127,7 @@ class Managing(ABC):
         for _ in range(MOST_TRIES):
             row = self._row(name)
             now = self._moment(None)
-            counts = schedule or parse(row.schedule or "")
+            counts = schedule or self._code_schedule(row)
             moved = moved_to(row, counts, now)
             text = schedule.text if schedule else None
             nominal = scheduled_for(row, moved)
@@ -135,6 +136,16 @@ class Managing(ABC):
                 return
         message = f"the row of {name} changed each of {MOST_TRIES} times it was looked at"
         raise BusyError(message)
+
+    def _code_schedule(self, row: TaskRow) -> Schedule:
+        """Read the code's schedule from the row, or from the code where a hand has garbled it."""
+        try:
+            return parse(row.schedule or "")
+        except ScheduleError:
+            task = self.parts.registry.get(row.name)
+            if task is None or task.schedule is None:
+                raise
+            return task.schedule
 
     @_on_tables
     def release(self, name: Name, *, force: bool = False) -> bool:
