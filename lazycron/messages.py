@@ -46,7 +46,7 @@ def readable_json(text: str | None) -> Json:
     """Read a JSON column for show; None where a hand has made it unreadable."""
     try:
         return from_json(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -18,7 +18,6 @@ import pytest
 from lazycron.arguments import Arguments
 from lazycron.execute import (
     Bridge,
-    Ended,
     Execution,
     execute,
     failure_message,
@@ -28,6 +27,7 @@ from lazycron.execute import (
 from lazycron.outcomes import Claim, Outcome, Status
 from lazycron.retry import Retry
 from lazycron.run import Hands, Postpone, Run
+from lazycron.slices import Ended
 from lazycron.tasks import make_task
 from lazycron.testing import ManualClock
 from tests import only_checked

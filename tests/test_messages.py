@@ -11,8 +11,10 @@ from sqlalchemy import Engine, select
 
 from lazycron.messages import (
     Json,
+    counters_from_json,
     from_json,
     one_line,
+    readable_json,
     result_to_json,
     shorten,
     shown,
@@ -160,6 +162,20 @@ def test_a_result_up_to_64_kib_is_kept_and_a_larger_one_is_marked() -> None:
     fits = "x" * (65_536 - 2)
     assert result_to_json(fits) == f'"{fits}"'
     assert json.loads(result_to_json(fits + "x")) == {"lazycron": "too large", "characters": 65_537}
+
+
+@pytest.mark.parametrize("text", ["", "{half", "[" * 100_000])
+def test_a_column_that_a_hand_has_made_unreadable_shows_nothing(text: str) -> None:
+    """And counts from nothing again."""
+    assert readable_json(text) is None
+    assert counters_from_json(text) == {}
+
+
+def test_counters_are_numbers_by_name() -> None:
+    """Anything else in the column counts nothing."""
+    assert counters_from_json('{"ok": 3, "runs": "4", "late": null}') == {"ok": 3}
+    assert counters_from_json("[1]") == counters_from_json(None) == {}
+    assert readable_json('{"page": 3}') == {"page": 3}
 
 
 def test_a_refused_value_is_shown_in_at_most_120_characters() -> None:

@@ -1,5 +1,6 @@
 """From a claim and its outcome to the row's next state."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -60,6 +61,14 @@ def waits(schedule: Schedule | None, outcome: Outcome, what: str, count: int) ->
         settlement = settled(schedule, outcome, None, END, **{what: number})
         found.append((settlement.next_run_at - since).total_seconds())
     return found
+
+
+COUNTED = {"ok", "failures", "postponed", "lost", "runs", "retries"}
+
+
+def shown(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return what is counted of outcomes; a run that goes on notes more for itself."""
+    return {name: count for name, count in counters.items() if name in COUNTED}
 
 
 # success
@@ -194,6 +203,47 @@ def test_a_lost_job_is_run_again_whatever_its_task_says_about_skipping() -> None
     assert settled(None, LOST, policy).next_run_at == END
 
 
+# jobs
+
+
+def test_a_job_that_is_done_goes_and_a_recurring_row_stays() -> None:
+    """The row runs once."""
+    assert settled(None, OK).ending == "goes"
+    assert settled(Every("5m"), OK).ending == "stays"
+
+
+@pytest.mark.parametrize("outcome", [FAILED, LOST], ids=["failed", "lost"])
+def test_a_job_gives_up_after_as_many_attempts_as_its_limit(outcome: Outcome) -> None:
+    """Five, failures and losses together."""
+    endings = [settled(None, outcome, attempt=attempt).ending for attempt in (1, 4, 5, 6)]
+    assert endings == ["stays", "stays", "dies", "dies"]
+
+
+@pytest.mark.parametrize("outcome", [FAILED, LOST], ids=["failed", "lost"])
+@pytest.mark.parametrize("schedule", [Every("5m"), Crontab("0 12 * * *")], ids=["every", "crontab"])
+def test_a_recurring_task_never_gives_up(schedule: Schedule, outcome: Outcome) -> None:
+    """Not after a thousand attempts."""
+    again = settled(schedule, outcome, attempt=1000, failures=999, losses=999)
+    assert again.ending == "stays"
+
+
+@pytest.mark.parametrize("outcome", [PAUSED, Outcome(status=Status.POSTPONED, again_at=END)])
+def test_neither_pausing_nor_postponing_uses_up_a_jobs_limit(outcome: Outcome) -> None:
+    """Its precondition may take its time."""
+    again = settled(None, outcome, attempt=5)
+    assert (again.ending, again.attempts) == ("stays", 4)
+
+
+@pytest.mark.parametrize("outcome", [OK, FAILED, LOST, PAUSED], ids=lambda one: str(one.status))
+def test_a_job_whose_arguments_were_replaced_while_it_ran_is_due_at_once(outcome: Outcome) -> None:
+    """As if it had just been enqueued, whatever its run came to."""
+    policy = Policy(schedule=None, retry=Retry())
+    held = claim(None, attempt=5, failures=4, losses=2)
+    again = settle(held, outcome, policy, now=END, earliest=EARLIEST, replaced=True)
+    assert (again.next_run_at, again.scheduled_for, again.ending) == (END, END, "stays")
+    assert (again.attempts, again.failures, again.losses) == (0, 0, 0)
+
+
 # postponed and paused
 
 
@@ -245,14 +295,35 @@ def test_no_outcome_makes_a_row_due_within_its_own_tick() -> None:
         (FAILED, {"failures": 1, "runs": 1}),
         (LOST, {"lost": 1, "runs": 1}),
         (Outcome(status=Status.POSTPONED, again_at=END), {"postponed": 1, "runs": 1}),
-        (PAUSED, {"slices": 1, "slices_ms": 0}),
+        (PAUSED, {}),
     ],
     ids=lambda value: value.status if isinstance(value, Outcome) else "",
 )
 def test_each_outcome_is_counted(outcome: Outcome, counted: dict[str, int]) -> None:
     """Slices of a paused run are one run."""
-    counters = settled(Every("5m"), outcome).counters
-    assert {name: counters[name] for name in counters if "late" not in name} == counted
+    assert shown(settled(Every("5m"), outcome).counters) == counted
+
+
+def test_how_late_first_attempts_begin_is_counted() -> None:
+    """The last one's and the largest lateness in seconds; late is more than a minute."""
+    on_time = settled(Every("5m"), OK, counters={"most_lateness": 40}).counters
+    assert (on_time["lateness"], on_time["most_lateness"]) == (3, 40)
+    assert "late" not in on_time
+    began = DUE + timedelta(seconds=61)
+    late = settled(Every("5m"), OK, started_at=began, counters={"late": 1}).counters
+    assert (late["lateness"], late["most_lateness"], late["late"]) == (61, 61, 2)
+    retried = settled(Every("5m"), OK, started_at=began, attempt=2).counters
+    assert "lateness" not in retried
+
+
+def test_slices_are_one_run_that_is_counted_at_its_end() -> None:
+    """Two slices and the last one: one run, not late though the last began long after."""
+    first = settled(Every("5m"), replace(PAUSED, ms=20)).counters
+    second = settled(Every("5m"), replace(PAUSED, ms=20), counters=first).counters
+    began = DUE + timedelta(minutes=4)
+    last = settled(Every("5m"), OK, started_at=began, counters=second).counters
+    assert (shown(first), shown(second), shown(last)) == ({}, {}, {"ok": 1, "runs": 1})
+    assert "late" not in last
 
 
 def test_a_second_attempt_is_counted_as_a_retry() -> None:
