@@ -12,7 +12,7 @@ from lazycron.durations import Duration
 from lazycron.errors import BusyError, ConfigurationError, KeyTakenError, UnknownTaskError
 from lazycron.jobs import JOB_STATES, Enqueuer, Job, JobResult, Using, Wish
 from lazycron.managing import Managing, Name, to_name
-from lazycron.messages import shown
+from lazycron.messages import readable_json, shown
 from lazycron.once import AsyncOnce, First, Once
 from lazycron.outcomes import State
 from lazycron.parts import Parts
@@ -330,6 +330,9 @@ def _to_job(row: JobRow) -> Job:
         status=status,
         attempts=row.attempts,
         message=row.last_message,
+        progress=readable_json(row.progress),
+        done=row.progress_done,
+        total=row.progress_total,
     )
 
 

@@ -23,6 +23,7 @@ class Job:
     `status` is "waiting", "running" or "dead", and "unwritten" for one whose row is written at the
     caller's commit (`on_commit=`), which has no id yet. `created` is True if this call made the
     row, False if a waiting or running one was given back, None on a job that was looked up.
+    `progress`, `done` and `total` are its last checkpoint's.
     """
 
     id: int | None
@@ -35,6 +36,9 @@ class Job:
     created: bool | None = None
     attempts: int = 0
     message: str | None = None
+    progress: Json = None
+    done: int | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +93,11 @@ class Using:
     enqueuer: Enqueuer
     wish: Wish = field(default_factory=Wish)
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         """Enqueue a call; raises ArgumentsError, KeyTakenError and BusyError."""
         return self.enqueuer.enqueue(self.name, self.wish, args, kwargs)
 
-    async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+    async def aenqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         """Do what `enqueue` does, from a coroutine."""
         job: Job = await self.enqueuer.aenqueue(self.name, self.wish, args, kwargs)
         return job

@@ -103,13 +103,10 @@ class Runner:
     def run_now(self, name: str, door: Door) -> RunResult | None:
         """Run one task now, due or not; None where it is running already.
 
-        Raises UnknownTaskError, NotInstalledError, and ConfigurationError for a task without a
-        schedule, which is run by enqueueing it.
+        Of a task without a schedule it runs the oldest waiting job. Raises UnknownTaskError,
+        NotInstalledError, and ConfigurationError where such a task has no job to run.
         """
         task = self._registry[name]
-        if task.schedule is None:
-            message = f"task {name!r} has no schedule, so it has no row to run; enqueue it"
-            raise ConfigurationError(message)
         tick = self._begin(door)
         with self.activity.in_a_tick():
             if not self.install():
@@ -117,12 +114,17 @@ class Runner:
             try:
                 self._look_at_clock(tick)
                 self._sync.bring_in_when_due(tick.due, by_clock=door.now is None)
-                claim = self._claim_by_name(name, tick)
+                claim = self._claim_by_name(name, tick) if task.schedule else None
+                if task.schedule is None:
+                    claim = self._store.claim_job(name, self._stamp(tick))
             except DatabaseError as error:
                 self._note(error, tick)
                 if fault_of(error) is Fault.MISSING:
                     raise NotInstalledError from error
                 raise
+            if claim is None and task.schedule is None:
+                message = f"task {name} has no schedule and no job that waits; enqueue one"
+                raise ConfigurationError(message)
             if claim is None:
                 return None
             self._work_off(claim, tick, more=False)
@@ -303,6 +305,8 @@ class Runner:
             until = lease.now() + lease.length
             kept = self._store.checkpoint(claim, text, done, total, until)
             lease.lost = lease.lost or not kept
+            if kept:
+                tick.door.progressed(claim.name, done, total)
             return kept
 
         def stopping() -> bool:

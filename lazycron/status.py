@@ -37,6 +37,8 @@ class TaskStatus:
     known: bool
     progress: Json
     counters: dict[str, int]
+    progress_done: int | None = None
+    progress_total: int | None = None
     overridden: bool = False
 
 
@@ -74,6 +76,8 @@ def status_of(
         known=task is not None,
         progress=row.progress if row else None,
         counters=row.counters if row else {},
+        progress_done=row.progress_done if row else None,
+        progress_total=row.progress_total if row else None,
         overridden=bool(row and row.schedule_override),
     )
 

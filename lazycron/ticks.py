@@ -15,12 +15,17 @@ def never() -> bool:
     return False
 
 
+def tell_nobody(name: str, done: int | None, total: int | None) -> None:
+    """Let a task's progress go by: nobody watches this tick."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
     """Through which door a tick came: its trigger, its budget, its moments and its bridge.
 
     `interrupted` tells whether a signal handler has fired; `stays` is False for a process that
-    ends after this tick and therefore looks twice itself before it leaves a lost run behind.
+    ends after this tick and therefore looks twice itself before it leaves a lost run behind;
+    `progressed` is told of each stored checkpoint, in whatever thread the task stored it.
     """
 
     trigger: Trigger
@@ -29,6 +34,7 @@ class Door:
     bridge: Bridge = in_a_new_loop
     interrupted: Callable[[], bool] = never
     stays: bool = True
+    progressed: Callable[[str, int | None, int | None], None] = tell_nobody
 
 
 @dataclass(slots=True, kw_only=True)

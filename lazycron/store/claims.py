@@ -17,6 +17,7 @@ from sqlalchemy import (
     case,
     func,
     null,
+    or_,
     select,
     true,
     update,
@@ -220,6 +221,38 @@ def claim_by_name(
         return None
     row = connection.execute(CLAIMED, {"p_name": name, "p_token": stamp.token}).one()
     return claiming.to_claim(row, stamp, attempt=row.attempts)
+
+
+# A job that is run by its name keeps the moment it is scheduled for, and with it its
+# idempotency key.
+OLDEST_JOBS = (
+    select(t.c.id)
+    .where(
+        t.c.name == bindparam("p_name"),
+        or_(t.c.key.is_(null()), t.c.key != RECURRING),
+        t.c.enabled == true(),
+        t.c.lock_token.is_(null()),
+    )
+    .order_by(t.c.next_run_at, t.c.id)
+    .limit(20)
+)
+TAKEN = select(*CLAIMED_COLUMNS).where(t.c.id == bindparam("p_id"))
+
+
+def claim_job(connection: Connection, claiming: Claiming, stamp: Stamp, name: str) -> Claim | None:
+    """Claim a task's oldest waiting job whether due or not; None where there is none."""
+    take = (
+        update(t)
+        .where(t.c.id == bindparam("p_id"), t.c.lock_token.is_(null()), t.c.enabled == true())
+        .values(claiming.stamps)
+    )
+    for job_id in list(connection.execute(OLDEST_JOBS, {"p_name": name}).scalars()):
+        # SQLite would not let a transaction that began with a read go on to write.
+        connection.commit()
+        if connection.execute(take, claiming.stamped(stamp) | {"p_id": job_id}).rowcount == 1:
+            row = connection.execute(TAKEN, {"p_id": job_id}).one()
+            return claiming.to_claim(row, stamp, attempt=row.attempts)
+    return None
 
 
 OURS = and_(t.c.id == bindparam("p_id"), t.c.lock_token == bindparam("p_token"))

@@ -39,6 +39,9 @@ COLUMNS = (
     t.c.lock_token,
     t.c.attempts,
     t.c.last_message,
+    t.c.progress,
+    t.c.progress_done,
+    t.c.progress_total,
 )
 
 
@@ -56,6 +59,9 @@ class JobRow:
     lock_token: str | None
     attempts: int
     last_message: str | None
+    progress: str | None
+    progress_done: int | None
+    progress_total: int | None
 
 
 VALUES = {
@@ -117,6 +123,9 @@ def add(
 BY_ID = select(*COLUMNS).where(t.c.id == bindparam("p_id"), IS_JOB)
 BY_KEY = select(*COLUMNS).where(t.c.name == bindparam("p_name"), t.c.key == bindparam("p_key"))
 
+BY_KEY_AS_IT_IS = BY_KEY.with_for_update(read=True)
+MYSQLS = ("mariadb", "mysql")
+
 
 def _to_job(row: Row[*tuple[Any, ...]] | None) -> JobRow | None:
     return None if row is None else JobRow(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
@@ -127,9 +136,16 @@ def by_id(connection: Connection, job_id: int) -> JobRow | None:
     return _to_job(connection.execute(BY_ID, {"p_id": job_id}).one_or_none())
 
 
-def by_key(connection: Connection, name: str, key: str) -> JobRow | None:
-    """Read the job that holds a key."""
-    return _to_job(connection.execute(BY_KEY, {"p_name": name, "p_key": key}).one_or_none())
+def by_key(
+    connection: Connection, name: str, key: str, *, as_it_is: bool = False
+) -> JobRow | None:
+    """Read the job that holds a key.
+
+    `as_it_is` reads past the snapshot of a transaction, which on MariaDB and MySQL may be older
+    than the row that its INSERT has just collided with.
+    """
+    query = BY_KEY_AS_IT_IS if as_it_is and connection.dialect.name in MYSQLS else BY_KEY
+    return _to_job(connection.execute(query, {"p_name": name, "p_key": key}).one_or_none())
 
 
 # A running job keeps its lease; its record finds the arguments changed and runs it again.
@@ -154,6 +170,11 @@ REPLACE = (
         ),
         (t.c.attempts, case((t.c.lock_token.is_(null()), 0), else_=t.c.attempts)),
         (t.c.failures, case((t.c.lock_token.is_(null()), 0), else_=t.c.failures)),
+        (t.c.losses, case((t.c.lock_token.is_(null()), 0), else_=t.c.losses)),
+        # How far the old arguments had come means nothing to the new ones.
+        (t.c.progress, null()),
+        (t.c.progress_done, null()),
+        (t.c.progress_total, null()),
     )
 )
 
@@ -229,12 +250,51 @@ def any_waiting(connection: Connection, names: tuple[str, ...]) -> bool:
     return bool(connection.execute(ANY, {"p_names": names}).scalar())
 
 
-COUNTS = select(t.c.name, t.c.state, func.count()).where(IS_JOB).group_by(t.c.name, t.c.state)
+IS_RUNNING = case((t.c.lock_token.is_not(null()), 1), else_=0)
+COUNTS = (
+    select(t.c.name, t.c.state, IS_RUNNING, func.count(), func.min(t.c.next_run_at))
+    .where(IS_JOB)
+    .group_by(t.c.name, t.c.state, IS_RUNNING)
+)
+# The row that is running, else the oldest, of each task whose jobs have come anywhere.
+FURTHEST = (
+    select(t.c.name, t.c.progress, t.c.progress_done, t.c.progress_total)
+    .where(IS_JOB, t.c.state == State.ACTIVE, t.c.progress.is_not(null()))
+    .order_by(t.c.name, IS_RUNNING.desc(), t.c.id)
+)
 
 
-def counts(connection: Connection) -> dict[str, dict[str, int]]:
-    """Count each task's jobs by state."""
-    found: dict[str, dict[str, int]] = {}
-    for name, state, number in connection.execute(COUNTS):
-        found.setdefault(name, {})[state] = number
+@dataclass(slots=True, kw_only=True)
+class JobCounts:
+    """How many of a task's jobs wait, run and are dead, and when the first of those waiting is due.
+
+    `progress`, a JSON text, is that of a running job, else of the oldest that has any.
+    """
+
+    waiting: int = 0
+    running: int = 0
+    dead: int = 0
+    next: datetime | None = None
+    progress: str | None = None
+    progress_done: int | None = None
+    progress_total: int | None = None
+
+
+def counts(connection: Connection) -> dict[str, JobCounts]:
+    """Count each task's jobs, of those tasks that have any."""
+    found: dict[str, JobCounts] = {}
+    for name, state, running, number, first in connection.execute(COUNTS):
+        counted = found.setdefault(name, JobCounts())
+        if state == State.DEAD:
+            counted.dead += number
+        elif running:
+            counted.running += number
+        else:
+            counted.waiting += number
+            counted.next = first
+    for name, progress, done, total in connection.execute(FURTHEST):
+        counted = found.setdefault(name, JobCounts())
+        if counted.progress is None:
+            counted.progress = progress
+            counted.progress_done, counted.progress_total = done, total
     return found

@@ -141,6 +141,13 @@ class Store:
         with self.engine.begin() as connection:
             return claims.claim_by_name(connection, self._claiming, stamp, name)
 
+    def claim_job(self, name: str, stamp: Stamp) -> Claim | None:
+        """Claim a task's oldest waiting job, due or not; None where there is none."""
+        with self.engine.connect() as connection:
+            claim = claims.claim_job(connection, self._claiming, stamp, name)
+            connection.commit()
+            return claim
+
     def record(self, settlement: Settlement, then: Stamp | None) -> Recorded | Changed | Lost:
         """Write a settlement and its history row, and in the same commit claim the next row."""
         with self.engine.begin() as connection:
