@@ -13,6 +13,7 @@ from lazycron.store import (
     Changed,
     DatabaseError,
     Fault,
+    Lost,
     Recorded,
     Stamp,
     Store,
@@ -71,6 +72,8 @@ class Recorder:
         pause, waited = FIRST_PAUSE, 0.0
         length = give_up_at - self._monotonic()
         plainer = [_without_texts, _in_ascii]
+        unanswered: Stamp | None = None
+        was_gone = False
         replaced = False
         while True:
             settlement = settle(
@@ -83,11 +86,16 @@ class Recorder:
             )
             try:
                 result = self._store.record(settlement, then)
+                if isinstance(result, Lost) and was_gone:
+                    # It may have been an attempt of our own: only its answer was lost.
+                    result = self._store.recorded_unanswered(settlement, unanswered) or result
             # A driver that cannot encode a text raises a ValueError of its own, no DBAPI error.
             except (DatabaseError, ValueError) as error:
+                fault = fault_of(error)
+                was_gone = was_gone or fault is Fault.GONE
+                unanswered = unanswered or then
                 # Recorded alone from now on: a failing record must not take a claim with it.
                 then = None
-                fault = fault_of(error)
                 if fault is Fault.OTHER and plainer:
                     outcome = plainer.pop()(outcome)
                     continue

@@ -1,8 +1,7 @@
 """What tests put into lazycron's tables and read from them, past lazycron itself."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import URL, Engine, insert, select, update
@@ -11,6 +10,8 @@ from lazycron import Every
 from lazycron.schema import scheduled_task, task_run
 
 HOUR = timedelta(hours=1)
+# Before every test's now: a row that was made in the future is taken for a clock set back.
+BORN = datetime(2025, 12, 31, tzinfo=UTC)
 
 
 def put_rows(
@@ -25,8 +26,7 @@ def put_rows(
             "enabled": True,
             "next_run_at": due + timedelta(microseconds=number),
             "scheduled_for": due + timedelta(microseconds=number),
-            "seen_at": due,
-            "created_at": due,
+            "created_at": BORN,
         }
         for number, name in enumerate(names)
     ]
@@ -55,19 +55,6 @@ def statuses(engine: Engine, name: str | None = None) -> list[str]:
         found = found.where(task_run.c.name == name)
     with engine.connect() as connection:
         return list(connection.execute(found).scalars())
-
-
-@dataclass(frozen=True)
-class At:
-    """Which database, as a text that another process can be handed."""
-
-    url: str
-    folder: str
-
-    @property
-    def state_file(self) -> str:
-        """Where this host's processes have their state file."""
-        return f"{self.folder}/state.json"
 
 
 def text_of(url: URL) -> str:

@@ -21,6 +21,8 @@ class Fault(StrEnum):
 # MariaDB's error numbers and PostgreSQL's SQLSTATEs: deadlock, lock timeout, serialization failure.
 BUSY = {1213, 1205, "40001", "40P01", "55P03"}
 MISSING = {1146, "42P01"}
+# A replica, or a primary that was made read-only: PostgreSQL's driver calls it an internal error.
+READ_ONLY = {"25006"}
 
 
 def fault_of(error: Exception) -> Fault:
@@ -38,7 +40,8 @@ def fault_of(error: Exception) -> Fault:
         return Fault.BUSY
     if codes & MISSING or "no such table" in text:
         return Fault.MISSING
-    if error.connection_invalidated or isinstance(error, OperationalError | InterfaceError):
+    gone = error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+    if gone or code in READ_ONLY:
         return Fault.GONE
     return Fault.OTHER
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import UTCDateTime, scheduled_task
-from lazycron.store import claims, history, rows, settings, settlements, sqlite
+from lazycron.store import answers, claims, history, rows, settings, settlements, sqlite
 from lazycron.store.claims import Claiming, Stamp
 from lazycron.store.history import RunRecord
 from lazycron.store.jobstore import JobStore
@@ -160,6 +160,17 @@ class Store:
             row = connection.execute(settlements.STILL_OURS, values).one_or_none()
         return Lost() if row is None else Changed(row.schedule_now, row.arguments)
 
+    def recorded_unanswered(self, settlement: Settlement, then: Stamp | None) -> Recorded | None:
+        """Return what an attempt to record has done whose answer was lost; None: nothing.
+
+        Its one commit wrote the settlement and claimed the next row, so either proves the other.
+        """
+        with self.engine.connect() as connection:
+            claimed = answers.claimed_under(connection, self._claiming, then) if then else None
+            if claimed or answers.is_stored(connection, settlement, self.by):
+                return Recorded(claimed)
+        return None
+
     def renew(self, claim: Claim, until: datetime) -> bool:
         """Move a claim's lease end; False where the claim is no longer ours."""
         values = {"p_id": claim.id, "p_token": claim.token, "p_lease": until}
@@ -169,12 +180,22 @@ class Store:
             return renewed
 
     def checkpoint(
-        self, claim: Claim, progress: str, done: int | None, total: int | None, until: datetime
+        self,
+        claim: Claim,
+        progress: str,
+        done: int | None,
+        total: int | None,
+        until: datetime | None,
     ) -> bool:
-        """Store a run's progress and renew its lease; False where the claim is no longer ours."""
+        """Store a run's progress; False where the claim is no longer ours.
+
+        Its lease is renewed too, unless `until` is None: past a time-out it runs out.
+        """
         values = {
             "p_id": claim.id,
             "p_token": claim.token,
+            "p_arguments": claim.arguments or "",
+            "p_renews": until is not None,
             "p_lease": until,
             "p_progress": progress,
             "p_done": done,

@@ -1,0 +1,672 @@
+"""The database vanishes, refuses, hangs or forgets to answer: requests go on, nothing is lost."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Engine, NullPool, create_engine, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from lazycron import Budget, LazyCron
+from lazycron.asgi import LazyCronMiddleware
+from lazycron.outcomes import Settlement
+from lazycron.reports import Trigger as Kind
+from lazycron.store import Fault, Stamp, fault_of
+from lazycron.store.engine import open_engine
+from lazycron.testing import ManualClock
+from lazycron.trigger import trigger_of
+from tests.conftest import START, MakeCron, empty
+from tests.doors import hello, request
+from tests.processes import PATIENCE
+from tests.proxy import Proxy, proxied
+from tests.tables import HOUR, put_rows, row_of, statuses
+
+FAST = Budget(tasks=None, seconds=None)
+RECORD = b"INSERT INTO task_run"
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server(request: pytest.FixtureRequest) -> URL:
+    """An empty database on a server."""
+    found: URL = request.getfixturevalue(request.param)
+    empty(found)
+    return found
+
+
+@pytest.fixture
+def direct(server: URL) -> Iterator[Engine]:
+    """The server past the proxy: what is really there."""
+    engine = open_engine(server)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def proxy(server: URL) -> Iterator[Proxy]:
+    """A proxy before the server."""
+    with proxied(server) as made:
+        yield made
+
+
+def count_records(cron: LazyCron, then: Callable[[int], None]) -> None:
+    """Call `then` before each attempt to record, with its number."""
+    record, numbers = cron.parts.store.record, iter(range(1, 1000))
+
+    def counted(settlement: Settlement, following: Stamp | None) -> object:
+        then(next(numbers))
+        return record(settlement, following)
+
+    cron.parts.store.record = counted  # type: ignore[assignment, method-assign]
+
+
+# ── between claim and record ─────────────────────────────────────────────────────────────────────
+
+
+def test_connections_cut_during_a_run_are_replaced_and_the_outcome_is_recorded(
+    direct: Engine, proxy: Proxy, make_cron: MakeCron
+) -> None:
+    cron = make_cron(proxy.url)
+    cron.task(every="1h", name="cut")(proxy.cut)
+    put_rows(direct, ["cut"], due=START)
+    assert [run.status for run in cron.run_due().runs] == ["ok"]
+    assert statuses(direct) == ["ok"]
+    assert row_of(direct, "cut")["next_run_at"] == START + HOUR
+
+
+def test_an_outcome_is_tried_again_until_the_database_is_back(
+    direct: Engine, proxy: Proxy, make_cron: MakeCron
+) -> None:
+    cron = make_cron(proxy.url)
+    cron.task(every="1h", name="gone")(proxy.refuse)
+    cron.task(every="1h", name="next")(lambda: None)
+    put_rows(direct, ["gone", "next"], due=START - timedelta(seconds=1))
+    attempts = []
+
+    def come_back(number: int) -> None:
+        attempts.append(number)
+        if number == 3:
+            proxy.accept()
+
+    count_records(cron, come_back)
+    assert [run.task for run in cron.run_due(budget=FAST).runs] == ["gone"]
+    assert attempts == [1, 2, 3]
+    assert statuses(direct) == ["ok"]
+    assert "gone  ok  " in cron.log_tail(1)[0]
+    # A record that had failed claimed nothing more; the row is as it was, and runs in the next.
+    assert row_of(direct, "next")["lock_token"] is None
+    assert [run.task for run in cron.run_due(budget=FAST).runs] == ["next"]
+
+
+def test_an_outcome_that_no_database_took_is_in_the_log_file_and_its_run_is_lost(
+    direct: Engine,
+    proxy: Proxy,
+    make_cron: MakeCron,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Gone for good: tried until the lease ends, then given up; the lease covers the rest."""
+    cron = make_cron(proxy.url)
+    cron.task(every="1h", name="gone")(proxy.refuse)
+    put_rows(direct, ["gone"], due=START)
+    count_records(cron, lambda number: clock.tick("2m") if number > 1 else None)
+    # Nothing was recorded in this tick, so the error says more than a report could.
+    with pytest.raises(OperationalError):
+        cron.run_due()
+    assert "gone  ok (not recorded)" in cron.log_tail(1)[0]
+    assert "could not be recorded" in caplog.text
+    assert cron.parts.facts.outage is not None
+    proxy.accept()
+    assert statuses(direct) == []
+    clock.tick("10m")
+    cron.run_due(budget=Budget(1, 0))
+    assert statuses(direct) == ["lost"]
+    assert row_of(direct, "gone")["lock_token"] is None
+    assert cron.parts.facts.outage is None
+
+
+# ── the answer to a record is lost ───────────────────────────────────────────────────────────────
+
+
+def record_sent(kind: str) -> Callable[[bytes], bool]:
+    """Recognise the request that commits a record: PostgreSQL's is one statement."""
+    seen = []
+
+    def is_it(data: bytes) -> bool:
+        seen.append(RECORD in data)
+        return seen[-1] if kind == "postgresql" else any(seen) and b"COMMIT" in data
+
+    return is_it
+
+
+def test_a_record_whose_answer_was_lost_counts_once_and_is_not_taken_for_lost(
+    direct: Engine, proxy: Proxy, make_cron: MakeCron
+) -> None:
+    """The commit happened, the answer did not come: the second attempt finds nothing to do."""
+    cron = make_cron(proxy.url)
+    runs = []
+
+    @cron.task(every="1h")
+    def paid() -> None:
+        runs.append(1)
+        proxy.swallow_answer(record_sent(direct.dialect.name))
+
+    put_rows(direct, ["paid"], due=START)
+    report = cron.run_due()
+    assert proxy.swallowed.is_set()
+    assert statuses(direct) == ["ok"]
+    assert [run.status for run in report.runs] == ["ok"]
+    assert "paid  ok  " in cron.log_tail(1)[0]
+    after = row_of(direct, "paid")
+    assert (after["lock_token"], after["next_run_at"]) == (None, START + HOUR)
+    assert cron.run_due().runs == []
+    assert runs == [1]
+
+
+def test_what_was_claimed_with_a_record_whose_answer_was_lost_is_run_and_not_lost(
+    direct: Engine, proxy: Proxy, make_cron: MakeCron
+) -> None:
+    """One commit recorded the first run and claimed the second row: that claim is ours."""
+    cron = make_cron(proxy.url)
+
+    @cron.task(every="1h")
+    def first() -> None:
+        proxy.swallow_answer(record_sent(direct.dialect.name))
+
+    cron.task(every="1h", name="second")(lambda: None)
+    put_rows(direct, ["first", "second"], due=START - timedelta(seconds=1))
+    report = cron.run_due(budget=FAST)
+    assert proxy.swallowed.is_set()
+    assert [(run.task, run.status) for run in report.runs] == [("first", "ok"), ("second", "ok")]
+    assert statuses(direct) == ["ok", "ok"]
+    assert row_of(direct, "second")["lock_token"] is None
+
+
+# ── restarts ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("pre_ping", [True, False])
+@pytest.mark.parametrize("from_a_url", [True, False])
+def test_a_restart_between_two_ticks_is_not_noticed(
+    from_a_url: bool,  # noqa: FBT001
+    pre_ping: bool,  # noqa: FBT001
+    direct: Engine,
+    proxy: Proxy,
+    make_cron: MakeCron,
+) -> None:
+    """An app's engine may not ping; lazycron's clone of it does."""
+    app = create_engine(proxy.url, pool_pre_ping=pre_ping)
+    cron = make_cron(proxy.url if from_a_url else app)
+    cron.task(every="1h", name="task")(lambda: None)
+    put_rows(direct, ["task"], due=START + timedelta(seconds=1))
+    assert cron.run_due().runs == []
+    proxy.cut()
+    assert [run.status for run in cron.run_due(now=START + HOUR).runs] == ["ok"]
+    app.dispose()
+
+
+# ── gone, for everybody who looks ────────────────────────────────────────────────────────────────
+
+
+class Site:
+    """An app behind the middleware, and which threads have spoken to its database."""
+
+    def __init__(self, cron: LazyCron) -> None:
+        self.cron = cron
+        self.app = LazyCronMiddleware(hello, cron)
+        self.attempts = 0
+        self.in_requests: list[str] = []
+        engine = cron.parts.store.engine
+
+        @event.listens_for(engine, "do_connect")
+        def connect(*values: object) -> None:
+            del values
+            self._note("connect")
+
+        @event.listens_for(engine, "before_cursor_execute")
+        def execute(*values: Any) -> None:
+            self._note(values[2])
+
+        read = cron.parts.statefile.read
+
+        def reading(*values: Any) -> object:
+            self._note("state file")
+            return read(*values)
+
+        cron.parts.statefile.read = reading  # type: ignore[assignment, method-assign]
+
+    def _note(self, what: str) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.in_requests.append(what)
+
+    def visit(self, path: str = "/") -> int:
+        """Send a request; the loop is that of the test's own thread."""
+        return asyncio.run(request(self.app, path))
+
+    def rest(self) -> None:
+        """Wait until the tick threads have done what they were sent for."""
+        crew = trigger_of(self.cron)._crew()
+        done = threading.Event()
+        while not done.wait(0.002):
+            with crew.lock:
+                if crew._errands.empty() and all(hand.errand is None for hand in crew._hands):
+                    done.set()
+
+
+def test_requests_do_no_database_work_while_it_is_gone_and_attempts_are_spaced_out(
+    direct: Engine, proxy: Proxy, make_cron: MakeCron, clock: ManualClock
+) -> None:
+    """A visitor costs an attempt at most each 30 seconds, in a tick thread; here all are noted."""
+    cron = make_cron(proxy.url)
+    cron.task(every="1h", name="task")(lambda: None)
+    put_rows(direct, ["task"], due=START)
+    site = Site(cron)
+    proxy.refuse()
+    attempts = []
+    for second in range(95):
+        assert site.visit() == 200
+        site.rest()
+        attempts.append((second, proxy.attempts))
+        clock.tick()
+    rises = [
+        after[0]
+        for before, after in zip([(0, 0), *attempts], attempts, strict=False)
+        if after[1] > before[1]
+    ]
+    assert rises == [0, 30, 60, 90]
+    assert site.in_requests == []
+    # And once it is back, the row that waited runs within half a minute.
+    proxy.accept()
+    for _ in range(30):
+        site.visit()
+        site.rest()
+        clock.tick()
+    assert statuses(direct) == ["ok"]
+    assert site.in_requests == []
+
+
+def test_who_asks_for_a_tick_gets_one_tried_during_an_outage(
+    direct: Engine, proxy: Proxy, make_cron: MakeCron
+) -> None:
+    """A called `run_due` and the cron URL always try; the command line calls the same."""
+    cron = make_cron(proxy.url)
+    cron.task(every="1h", name="task")(lambda: None)
+    put_rows(direct, ["task"], due=START)
+    site = Site(cron)
+    proxy.refuse()
+    for _ in range(2):
+        before = proxy.attempts
+        with pytest.raises(OperationalError):
+            cron.run_due()
+        assert proxy.attempts > before
+        before = proxy.attempts
+        assert site.visit(f"/lazycron/{cron.cron_token}") == 503
+        assert proxy.attempts > before
+    proxy.accept()
+    assert site.visit(f"/lazycron/{cron.cron_token}") == 200
+    assert statuses(direct) == ["ok"]
+    assert cron.parts.facts.outage is None
+
+
+def test_missing_tables_are_no_outage(
+    tmp_path: Path, make_cron: MakeCron, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    cron = make_cron(f"sqlite:///{tmp_path}/empty.db", create_tables=False)
+    cron.task(every="1m", name="task")(lambda: None)
+    site = Site(cron)
+    for _ in range(10):
+        assert site.visit() == 200
+        site.rest()
+        clock.tick()
+    assert cron.parts.facts.outage is None
+    assert caplog.text.count("tables are missing") == 1
+    cron.migrate()
+    for _ in range(130):
+        site.visit()
+        site.rest()
+        clock.tick()
+    assert [run.status for run in cron.history("task")][-1] == "ok"
+
+
+# ── the database hangs ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_database_that_hangs_holds_a_tick_thread_and_neither_requests_nor_other_processes(
+    direct: Engine, server: URL, proxy: Proxy, make_cron: MakeCron, clock: ManualClock
+) -> None:
+    """The thread hangs with the state file's lock in its hand; the others go on without it."""
+    hanging, other = make_cron(proxy.url), make_cron(server)
+    for cron in (hanging, other):
+        cron.task(every="1h", name="task")(lambda: None)
+    put_rows(direct, ["task"], due=START + timedelta(seconds=90))
+    hanging.run_due()
+    site, asked = Site(hanging), threading.Event()
+    next_due = hanging.parts.store.next_due
+
+    def stalling(*values: Any) -> object:
+        proxy.stall()
+        asked.set()
+        return next_due(*values)
+
+    hanging.parts.store.next_due = stalling  # type: ignore[assignment, method-assign]
+    clock.tick("61s")  # the state file is too old now to be believed
+    assert site.visit() == 200
+    assert asked.wait(PATIENCE)
+    for _ in range(20):
+        clock.tick()
+        assert site.visit() == 200
+    assert site.in_requests == []
+    clock.tick("10s")
+    assert [run.status for run in other.run_due().runs] == ["ok"]
+    state = other.parts.statefile.peek()
+    assert state is not None
+    assert state.next == START + timedelta(seconds=90) + HOUR
+    proxy.accept()
+    site.rest()
+    assert statuses(direct) == ["ok"]
+
+
+# ── refusals of other kinds ──────────────────────────────────────────────────────────────────────
+
+
+def read_only(url: URL) -> URL:
+    """Make every session of this URL read-only, as a replica's are."""
+    option = {
+        "postgresql": {"options": "-c default_transaction_read_only=on"},
+        "mariadb": {"init_command": "SET SESSION TRANSACTION READ ONLY"},
+    }
+    return url.update_query_dict(option[url.get_backend_name()])
+
+
+def test_a_read_only_database_is_an_outage(
+    server: URL, direct: Engine, make_cron: MakeCron
+) -> None:
+    cron = make_cron(read_only(server))
+    cron.task(every="1h", name="task")(lambda: None)
+    put_rows(direct, ["task"], due=START)
+    with pytest.raises(SQLAlchemyError) as caught:
+        cron.run_due()
+    assert fault_of(caught.value) is Fault.GONE
+    assert cron.parts.facts.outage is not None
+    site = Site(cron)
+    assert site.visit() == 200
+    site.rest()
+    assert site.in_requests == []
+    assert row_of(direct, "task")["lock_token"] is None
+
+
+def test_a_database_that_becomes_read_only_during_a_run_is_asked_again(
+    server: URL, direct: Engine, make_cron: MakeCron
+) -> None:
+    """A failover to a replica, and back: the outcome waits for it."""
+    cron = make_cron(server)
+    engine = cron.parts.store.engine
+    writable = [False]
+    verb = {
+        "postgresql": "SET default_transaction_read_only = {}",
+        "mariadb": "SET SESSION TRANSACTION READ {}",
+    }[server.get_backend_name()]
+    words = {"postgresql": ("on", "off"), "mariadb": ("ONLY", "WRITE")}
+
+    @event.listens_for(engine, "checkout")
+    def turn(connection: DBAPIConnection, *_: object) -> None:
+        cursor = connection.cursor()
+        cursor.execute(verb.format(words[server.get_backend_name()][writable[0]]))
+        cursor.close()
+        connection.commit()
+
+    writable[0] = True
+    attempts = []
+
+    def come_back(number: int) -> None:
+        attempts.append(number)
+        writable[0] = number == 3
+
+    cron.task(every="1h", name="task")(lambda: None)
+    put_rows(direct, ["task"], due=START)
+    count_records(cron, come_back)
+    assert [run.status for run in cron.run_due().runs] == ["ok"]
+    assert attempts == [1, 2, 3]
+    assert statuses(direct) == ["ok"]
+
+
+@pytest.fixture
+def few(server: URL) -> Iterator[URL]:
+    """The same database for a user who may have one connection."""
+    name = f"lazycron_few_{server.database}"[:32]
+    admin = create_engine(server, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    if server.get_backend_name() == "postgresql":
+        make = [f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 1"]
+        make += [f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"]
+        make += [f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {name}"]
+        drop = [f"DROP OWNED BY {name}", f"DROP ROLE {name}"]
+        user, password = name, None
+    else:
+        make = [f"CREATE USER {name}@127.0.0.1 IDENTIFIED BY 'few' WITH MAX_USER_CONNECTIONS 1"]
+        make += [f"GRANT ALL ON {server.database}.* TO {name}@127.0.0.1"]
+        drop = [f"DROP USER {name}@127.0.0.1"]
+        user, password = name, "few"
+    with admin.connect() as connection:
+        for statement in make:
+            connection.execute(text(statement))
+    yield server.set(username=user, password=password)
+    with admin.connect() as connection:
+        for statement in drop:
+            connection.execute(text(statement))
+
+
+def test_a_server_out_of_connections_is_an_outage_that_ends(
+    few: URL, direct: Engine, make_cron: MakeCron
+) -> None:
+    try:
+        with create_engine(few, poolclass=NullPool).connect() as held:
+            held.execute(text("SELECT 1"))
+            cron = make_cron(few, create_tables=False)
+            cron.task(every="1h", name="task")(lambda: None)
+            put_rows(direct, ["task"], due=START)
+            with pytest.raises(OperationalError) as caught:
+                cron.run_due()
+            assert fault_of(caught.value) is Fault.GONE
+            assert cron.parts.facts.outage is not None
+    except OperationalError as error:
+        pytest.skip(f"this server lets no such user in: {error.orig}")
+    # Renewal has a connection of its own where it can have one; here one must do for all.
+    assert [run.status for run in cron.run_due().runs] == ["ok"]
+    assert cron.parts.facts.outage is None
+    cron.close()
+
+
+# ── SQLite ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def impatient(url: URL) -> Engine:
+    """An app's engine that waits for SQLite's lock for ten milliseconds only."""
+    return create_engine(url, connect_args={"timeout": 0.01})
+
+
+class Writer:
+    """Somebody else who writes the file, for as long as it takes."""
+
+    def __init__(self, url: URL) -> None:
+        self._connection = sqlite3.connect(
+            str(url.database), isolation_level=None, check_same_thread=False
+        )
+
+    def begin(self) -> None:
+        """Take the write lock."""
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def end(self) -> None:
+        """Let it go."""
+        self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+@pytest.fixture
+def writer(sqlite: URL) -> Iterator[Writer]:
+    """Another writer of the file."""
+    made = Writer(sqlite)
+    yield made
+    made.close()
+
+
+def test_a_file_locked_by_another_writer_means_not_claimed_and_no_error(
+    sqlite: URL, writer: Writer, make_cron: MakeCron
+) -> None:
+    engine = impatient(sqlite)
+    cron = make_cron(engine)
+    cron.task(every="1h", name="task")(lambda: None)
+    put_rows(engine, ["task"], due=START + HOUR)
+    cron.run_due()
+    writer.begin()
+    assert cron.run_due(now=START + HOUR).runs == []
+    assert cron.parts.facts.outage is None
+    writer.end()
+    assert [run.status for run in cron.run_due(now=START + HOUR).runs] == ["ok"]
+    engine.dispose()
+
+
+def test_an_outcome_waits_for_another_writer_of_the_file(
+    sqlite: URL, writer: Writer, make_cron: MakeCron
+) -> None:
+    engine = impatient(sqlite)
+    cron = make_cron(engine)
+    cron.task(every="1h", name="task")(writer.begin)
+    put_rows(engine, ["task"], due=START)
+    attempts = []
+
+    def let_go(number: int) -> None:
+        attempts.append(number)
+        if number == 4:
+            writer.end()
+
+    count_records(cron, let_go)
+    assert [run.status for run in cron.run_due().runs] == ["ok"]
+    assert attempts == [1, 2, 3, 4]
+    assert statuses(engine) == ["ok"]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["traffic", "url", "cli", "manual"])
+def test_a_process_that_starts_while_the_file_is_locked_picks_up_later(
+    kind: Kind, sqlite: URL, writer: Writer, make_cron: MakeCron
+) -> None:
+    """Making the first rows meets the lock: whatever it says, it is no outage."""
+    engine = impatient(sqlite)
+    cron = make_cron(engine)
+    cron.task(every="1h", name="task", first_run=0)(lambda: None)
+    writer.begin()
+    with pytest.raises(OperationalError) as caught:
+        cron.run_due(kind)
+    assert fault_of(caught.value) is Fault.BUSY
+    assert cron.parts.facts.outage is None
+    writer.end()
+    assert cron.run_due(kind).decisions["task"].verdict == "deferred"
+    engine.dispose()
+
+
+def test_a_file_that_became_read_only_is_an_outage_and_its_outcome_waits(
+    sqlite: URL, make_cron: MakeCron
+) -> None:
+    engine = impatient(sqlite)
+    read_only = [False]
+
+    @event.listens_for(engine, "checkout")
+    def turn(connection: DBAPIConnection, *_: object) -> None:
+        connection.cursor().execute(f"PRAGMA query_only = {int(read_only[0])}")
+
+    cron = make_cron(engine)
+
+    @cron.task(every="1h")
+    def task() -> None:
+        read_only[0] = True
+
+    put_rows(engine, ["task"], due=START)
+    attempts = []
+
+    def come_back(number: int) -> None:
+        attempts.append(number)
+        read_only[0] = number < 3
+
+    count_records(cron, come_back)
+    assert [run.status for run in cron.run_due().runs] == ["ok"]
+    assert attempts == [1, 2, 3]
+    read_only[0] = True
+    with pytest.raises(OperationalError) as caught:
+        cron.run_due(now=START + HOUR)
+    assert fault_of(caught.value) is Fault.GONE
+    assert cron.parts.facts.outage is not None
+    read_only[0] = False
+    assert [run.status for run in cron.run_due(now=START + HOUR).runs] == ["ok"]
+    assert cron.parts.facts.outage is None
+    engine.dispose()
+
+
+def test_a_folder_that_is_gone_is_an_outage(tmp_path: Path, make_cron: MakeCron) -> None:
+    folder = tmp_path / "mounted"
+    cron = make_cron(f"sqlite:///{folder}/lazycron.db")
+    cron.task(every="1h", name="task")(lambda: None)
+    site = Site(cron)
+    assert site.visit() == 200
+    site.rest()
+    assert cron.parts.facts.outage is not None
+    assert site.in_requests == []
+    folder.mkdir()
+    assert cron.run_due().decisions["task"].verdict == "deferred"
+
+
+# ── pools ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("pool", [{"pool_size": 1, "max_overflow": 0}, {"poolclass": NullPool}])
+def test_an_app_s_pool_of_one_connection_or_none_is_enough(
+    pool: dict[str, Any], url: URL, engine: Engine, make_cron: MakeCron, clock: ManualClock
+) -> None:
+    """Twenty failing tasks and a renewal in the middle of one: nothing stays checked out."""
+    if pool.get("pool_size"):
+        pool = pool | {"pool_timeout": 5}
+    app = create_engine(url, **pool)
+    cron = make_cron(app, budget=FAST, lease="1m")
+    names = [f"failing-{number}" for number in range(20)]
+
+    def fail() -> None:
+        message = "as it does"
+        raise RuntimeError(message)
+
+    renewed = threading.Event()
+    leases = cron.parts.runner._leases
+    renew = leases._renew
+
+    def renewing(*values: Any) -> bool:
+        kept = renew(*values)
+        renewed.set()
+        return kept
+
+    leases._renew = renewing
+
+    @cron.task(every="1h")
+    def a_long_one() -> None:
+        clock.tick("21s")
+        with leases._changed:
+            leases._changed.notify_all()
+        assert renewed.wait(PATIENCE)
+
+    for name in names:
+        cron.task(every="1h", name=name)(fail)
+    put_rows(engine, ["a_long_one", *names], due=START - timedelta(seconds=1))
+    statuses_seen = [run.status for run in cron.run_due().runs]
+    assert statuses_seen == ["ok"] + ["failed"] * 20
+    own = cron.parts.store.engine
+    assert own is not app
+    if pool.get("pool_size"):
+        assert own.pool.checkedout() == 0  # type: ignore[attr-defined]
+        assert app.pool.checkedout() == 0  # type: ignore[attr-defined]
+    app.dispose()
