@@ -257,7 +257,10 @@ class Managing(ABC):
 
     @_on_tables
     def prune(self) -> int:
-        """Delete history beyond `keep_runs` and `keep_age` at once; return how many runs went."""
+        """Delete history beyond `keep_runs` and `keep_age` at once, and expired once keys.
+
+        Returns how many runs went.
+        """
         parts = self._managing()
         gone = sum(
             parts.store.prune_beyond(name, self.parts.settings.keep_runs)
@@ -266,6 +269,8 @@ class Managing(ABC):
         before = self._moment(None) - self.parts.settings.keep_age
         while deleted := parts.store.prune_older(before):
             gone += deleted
+        while parts.store.jobs.prune_once(self._moment(None)):
+            pass
         return gone
 
     def migrate(self) -> None:

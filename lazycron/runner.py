@@ -123,7 +123,10 @@ class Runner:
                     raise NotInstalledError from error
                 raise
             if claim is None and task.schedule is None:
-                message = f"task {name} has no schedule and no job that waits; enqueue one"
+                message = (
+                    f"{name} has no schedule and no job of it waits: enqueue one, in the shell "
+                    f"with `lazycron enqueue {name}`"
+                )
                 raise ConfigurationError(message)
             if claim is None:
                 return None

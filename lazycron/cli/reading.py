@@ -8,6 +8,7 @@ import click
 from lazycron.cli.failures import MISUSED, WRONG, Failed
 from lazycron.cli.options import MAYBE_NAME, json_option, name_argument
 from lazycron.cli.output import as_json, at, cell, on_terminal, seen_from, table, took, visible
+from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
 from lazycron.settings import SHORTEST_SECRET
 from lazycron.status import TaskStatus
@@ -85,8 +86,9 @@ def _notes(one: TaskStatus) -> list[str]:
         "late": one.late,
         "unknown": not one.known,
         "overridden": one.overridden,
+        in_words(one.progress, one.progress_done, one.progress_total): True,
     }
-    return [note for note, holds in notes.items() if holds]
+    return [note for note, holds in notes.items() if note and holds]
 
 
 @click.command()

@@ -1,6 +1,7 @@
 """The verb that runs tasks, once or in a loop."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import click
 
@@ -9,6 +10,7 @@ from lazycron.cli.failures import SIGNALLED, WRONG, Failed
 from lazycron.cli.loop import Loop
 from lazycron.cli.options import MAYBE_NAME, DurationType, json_option
 from lazycron.cli.output import as_json, at, table, took, visible
+from lazycron.cli.progress import watched
 from lazycron.cli.session import Session, pass_session
 from lazycron.cli.signals import Signals
 from lazycron.durations import Duration
@@ -38,6 +40,8 @@ def run(
     json_: bool,
 ) -> None:
     """Run everything that is due; with NAME, run that task now, due or not.
+
+    Of a task that is only enqueued, NAME runs the oldest job that waits.
 
     SIGINT ends the run under way, which is recorded as failed; SIGTERM lets it finish. With
     --loop both let it finish. A second signal ends it at once.
@@ -99,7 +103,8 @@ def _end(signals: Signals) -> None:
 
 
 def _run_now(cron: LazyCron, name: str, door: Door, *, json_: bool) -> None:
-    result = cron.parts.runner.run_now(name, door)
+    with watched(silent=json_) as progressed:
+        result = cron.parts.runner.run_now(name, replace(door, progressed=progressed))
     if result is None:
         if json_:
             as_json(None)

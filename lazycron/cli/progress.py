@@ -1,0 +1,85 @@
+"""What a run's checkpoints look like: a bar on a terminal, now and then a line in a pipe."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import click
+
+from lazycron.cli.output import on_terminal
+from lazycron.messages import Json, to_json
+from lazycron.ticks import tell_nobody
+
+BETWEEN_LINES = 1.0
+LONGEST = 40
+
+Progressed = Callable[[str, int | None, int | None], None]
+
+
+def in_words(progress: Json, done: int | None, total: int | None) -> str:
+    """Write a last checkpoint in a few words; nothing where there is none."""
+    if done is not None:
+        return f"{done} of {total}" if total is not None else f"{done} done"
+    if progress is None:
+        return ""
+    text = to_json(progress)
+    return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
+
+
+@contextmanager
+def watched(*, silent: bool) -> Iterator[Progressed]:
+    """Return what is to be told of each checkpoint, for the time of one run."""
+    if silent:
+        yield tell_nobody
+    elif on_terminal():
+        with _bar() as progressed:
+            yield progressed
+    else:
+        yield Lines()
+
+
+class Lines:
+    """Prints a checkpoint as a line, once a second at most, and the last one in any case."""
+
+    def __init__(self) -> None:
+        self._again_at = 0.0
+
+    def __call__(self, name: str, done: int | None, total: int | None) -> None:
+        """Print how far a run has come, if it says so in numbers."""
+        if done is None or (time.monotonic() < self._again_at and done != total):
+            return
+        self._again_at = time.monotonic() + BETWEEN_LINES
+        # A reader that has gone away is no reason for the run to fail.
+        with suppress(OSError):
+            click.echo(f"{name}  {in_words(None, done, total)}")
+
+
+@contextmanager
+def _bar() -> Iterator[Progressed]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    # It goes when the run is over: the table says how that went.
+    with Progress(*columns, transient=True) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def progressed(name: str, done: int | None, total: int | None) -> None:
+            if done is None:
+                return
+            if name not in bars:
+                bars[name] = progress.add_task(name, total=total)
+            progress.update(bars[name], completed=done, total=total)
+
+        yield progressed
