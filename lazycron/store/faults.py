@@ -41,7 +41,7 @@ def fault_of(error: Exception) -> Fault:
     if codes & MISSING or "no such table" in text:
         return Fault.MISSING
     gone = error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
-    if gone or code in READ_ONLY:
+    if gone or codes & READ_ONLY:
         return Fault.GONE
     return Fault.OTHER
 

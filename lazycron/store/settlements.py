@@ -31,7 +31,7 @@ from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State, Statu
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store import prepared
-from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW
+from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW, is_known
 from lazycron.store.history import insert_run
 
 Writes = Mapping[Ending, Update | Delete]
@@ -203,7 +203,7 @@ def select_abandoned(names: Sequence[str]) -> Select[Any]:
             t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
             t.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
             t.c.lock_token.is_not(null()),
-            t.c.name.in_(names),
+            is_known(names),
         )
         .order_by(t.c.next_run_at, t.c.id)
         .limit(10)

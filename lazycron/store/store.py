@@ -93,7 +93,7 @@ class Store:
             select(scheduled_task.c.next_run_at)
             .where(
                 scheduled_task.c.enabled == true(),
-                scheduled_task.c.name.in_(claiming.names),
+                claims.is_known(claiming.names),
                 scheduled_task.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
             )
             .order_by(scheduled_task.c.next_run_at, scheduled_task.c.id)

@@ -1,0 +1,201 @@
+"""SQL statements and transactions counted, and the plans they are answered by."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import URL, Engine, text
+
+from lazycron import LazyCron
+from lazycron.testing import ManualClock
+from tests.conftest import START, MakeCron
+from tests.tables import put_rows
+from tests.watching import Watched, watch
+
+HOUR = timedelta(hours=1)
+
+
+def settle(cron: LazyCron, clock: ManualClock, tasks: int) -> None:
+    """Register as many hourly tasks, due, and leave all that is done once a minute behind."""
+    for number in range(5):
+        cron.task(every="hour" if number < tasks else "day", name=f"task{number}")(lambda: None)
+    cron.run_due("traffic")
+    clock.tick("1h")
+    for number in range(tasks):
+        cron.run_now(f"task{number}")
+    clock.tick("1h")
+    cron.sync()
+    cron.parts.runner._prune_at = clock.monotonic() + 60
+
+
+def tick(cron: LazyCron) -> Watched:
+    """Watch a visitor's tick."""
+    with watch(cron.parts.store.engine) as found:
+        cron.run_due("traffic")
+    return found
+
+
+# Statements and transactions of a visitor's tick that finds so many rows due, within the minute
+# in which rows and tasks were compared and old history was looked for.
+COUNTED = {
+    ("sqlite", 0): (3, 3),
+    ("sqlite", 1): (8, 6),
+    ("sqlite", 3): (15, 10),
+    ("postgresql", 0): (3, 3),
+    ("postgresql", 1): (6, 6),
+    ("postgresql", 3): (10, 10),
+    ("mariadb", 0): (3, 3),
+    ("mariadb", 1): (9, 6),
+    ("mariadb", 3): (18, 10),
+}
+
+
+@pytest.mark.parametrize("due", [0, 1, 3])
+def test_the_statements_and_transactions_of_a_tick(
+    cron: LazyCron, clock: ManualClock, due: int
+) -> None:
+    """As the documentation counts them."""
+    settle(cron, clock, due)
+    found = tick(cron)
+    dialect = cron.parts.store.engine.dialect.name
+    assert found.counted == COUNTED[dialect, due], "\n\n".join(found.statements)
+
+
+def test_what_is_done_once_a_minute_is_counted_too(cron: LazyCron, clock: ManualClock) -> None:
+    """Rows compared (2), jobs looked for, old history, old once keys, and the switches read."""
+    settle(cron, clock, 0)
+    clock.tick("61s")
+    minutely = tick(cron)
+    assert len(minutely.statements) == 3 + 6, "\n\n".join(minutely.statements)
+    assert len(tick(cron).statements) == 3
+    assert len(minutely.of("FROM task_run", "started_at")) == 1
+    assert len(minutely.of("lazycron_setting")) == 1
+
+
+def test_an_operators_tick_reads_all_rows_for_its_decisions(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """One statement more than a visitor's."""
+    settle(cron, clock, 0)
+    with watch(cron.parts.store.engine) as found:
+        cron.run_due("url")
+    assert len(found.statements) == 4
+
+
+# History
+
+
+def test_each_recurring_task_keeps_its_last_runs(url: URL, make_cron: MakeCron) -> None:
+    """One indexed look for each that a tick ran, and a DELETE only where there is too much."""
+    cron = make_cron(url, keep_runs=3)
+    for name in ("busy", "quiet"):
+        cron.task(every="hour", name=name)(lambda: None)
+    cron.run_now("quiet")
+    looks, deletes = [], []
+    for _ in range(6):
+        with watch(cron.parts.store.engine) as found:
+            cron.run_now("busy")
+        looks.append(len(found.of("SELECT task_run.id", "name")))
+        deletes.append(len(found.of("DELETE FROM task_run")))
+    assert looks == [1] * 6
+    assert deletes == [0, 0, 0, 1, 1, 1]
+    assert [run.task for run in cron.history()] == ["busy"] * 3 + ["quiet"]
+    first = cron.history("busy")[-1].id
+    cron.run_now("busy")
+    assert [run.id > first for run in cron.history("busy")] == [True] * 3
+
+
+def test_nothing_older_than_keep_age_is_kept(
+    url: URL, make_cron: MakeCron, clock: ManualClock
+) -> None:
+    """Looked for once a minute at most, whichever task's it was."""
+    cron = make_cron(url, keep_age="1h")
+    for name in ("old", "new"):
+        cron.task(every="7d", name=name)(lambda: None)
+    cron.run_now("old")
+    clock.tick("61m")
+    looks = []
+    for _ in range(4):
+        with watch(cron.parts.store.engine) as found:
+            cron.run_now("new")
+        looks.append(len(found.of("SELECT task_run.id", "started_at")))
+        clock.tick("20s")
+    assert looks == [1, 0, 0, 1]
+    assert {run.task for run in cron.history()} == {"new"}
+
+
+# Plans
+
+
+Sent = tuple[Any, ...] | dict[str, Any]
+
+
+def plan(engine: Engine, statement: str, parameters: Sent) -> str:
+    """Ask a database how it would answer a statement."""
+    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{explain} {statement}", parameters).all()
+    return "\n".join(" ".join(str(value) for value in row) for row in rows)
+
+
+def explained(engine: Engine, found: Watched, *words: str) -> str:
+    """Return the plan of the first watched statement that holds these words."""
+    statement = found.of(*words)[0]
+    return plan(engine, statement, found.parameters[found.statements.index(statement)])
+
+
+@pytest.fixture
+def crowded(cron: LazyCron, clock: ManualClock) -> LazyCron:
+    """Ten thousand rows, of which three are due; the databases have counted them."""
+    settle(cron, clock, 3)
+    engine = cron.parts.store.engine
+    put_rows(engine, [f"later{number}" for number in range(6_000)], due=START + 1000 * HOUR)
+    put_rows(engine, [f"off{number}" for number in range(4_000)], due=START - 1000 * HOUR)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE scheduled_task SET enabled = false WHERE name LIKE 'off%'"))
+    with engine.connect() as connection:
+        table = " TABLE" if engine.dialect.name == "mariadb" else ""
+        connection.exec_driver_sql(f"ANALYZE{table} scheduled_task")
+        connection.commit()
+    return cron
+
+
+def test_claims_and_the_next_due_instant_come_from_the_index(crowded: LazyCron) -> None:
+    """Among ten thousand rows, sorted by it as well."""
+    index = "ix_scheduled_task_enabled_next_run_at_id"
+    engine = crowded.parts.store.engine
+    found = tick(crowded)
+    claim = (
+        ("FOR UPDATE",) if engine.dialect.name == "mariadb" else ("UPDATE", "lock_token IS NULL")
+    )
+    claimed = explained(engine, found, *claim)
+    next_due = explained(engine, found, "SELECT scheduled_task.next_run_at")
+    lost = explained(engine, found, "lock_token IS NOT NULL")
+    for one in (claimed, next_due, lost):
+        assert index in one, one
+    for one in (claimed, next_due):
+        for bad in ("SCAN", "Seq Scan", "filesort", "Sort", "TEMP B-TREE", "ALL"):
+            assert bad not in one, one
+
+
+def test_the_floor_stands_in_every_look(crowded: LazyCron, clock: ManualClock) -> None:
+    """So that unknown rows in front are walked past once a minute, and not by each statement."""
+    engine = crowded.parts.store.engine
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE scheduled_task SET enabled = true"))
+    crowded.sync()
+    crowded.run_due()
+    clock.tick(1)
+    floor = crowded.parts.facts.floor_at(clock.monotonic())
+    assert floor == START + 2 * HOUR
+    found = tick(crowded)
+    looks = [
+        parameters
+        for statement, parameters in zip(found.statements, found.parameters, strict=True)
+        if "next_run_at >=" in statement
+    ]
+    assert len(looks) == 3
+    for parameters in looks:
+        values = parameters.values() if isinstance(parameters, dict) else parameters
+        assert not [value for value in values if str(value).startswith("1970")]
+        assert [value for value in values if str(value).startswith("2026-01-01 02:00:00")]
