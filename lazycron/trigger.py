@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary, ref
 
 from lazycron.activity import Activity
 from lazycron.app import LazyCron
+from lazycron.errors import LazyCronError
 from lazycron.execute import Bridge, in_a_new_loop, on_loop
 from lazycron.facts import OUTAGE_PAUSE
 from lazycron.parts import Parts
@@ -192,6 +193,9 @@ class Trigger:
     that something was enqueued since, by the very request that ends now perhaps.
     """
 
+    # Slots are read fastest, on every request.
+    __slots__ = ("__weakref__", "_crews", "_cron", "is_woken", "look_again_at")
+
     def __init__(self, cron: LazyCron) -> None:
         self.look_again_at = -inf
         self.is_woken = False
@@ -355,16 +359,17 @@ class Trigger:
         """Say that a tick failed, and space the next attempts out; its waiter gets the error."""
         if not errand.report.done():
             errand.report.set_exception(error)
-        known = isinstance(error, DatabaseError)
         if not (isinstance(error, DatabaseError) and fault_of(error) is Fault.BUSY):
             self._look_again_in(crew, OUTAGE_PAUSE)
         # A database's errors are told by their kind alone: their texts carry addresses and values.
+        # Ours say what to do; all others need their traceback.
+        ours = isinstance(error, LazyCronError)
         # After a drain that was too short, the connections are gone under whoever still ticks.
         logger.log(
             logging.DEBUG if crew.is_closed else logging.WARNING,
             "a tick failed: %s",
-            type(error).__name__,
-            exc_info=None if known else error,
+            f"{type(error).__name__}: {error}" if ours else type(error).__name__,
+            exc_info=None if ours or isinstance(error, DatabaseError) else error,
             extra={"action": "tick_failed"},
         )
 

@@ -49,19 +49,20 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
 
     def middleware(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         nonlocal mine, monotonic
-        # Read now: some routers shift it into SCRIPT_NAME on their way.
-        path = environ.get("PATH_INFO", "")
-        if path in mine:
-            mine = edge.learn()
-            monotonic = cron.settings.clock.monotonic  # configure() may have come since
-            reply = edge.answered(environ)
-            if reply is not None:
-                start_response(reply.status_line, list(reply.headers))
-                return [reply.body]
+        try:
+            if environ["PATH_INFO"] in mine:
+                mine = edge.learn(environ)
+                monotonic = cron.settings.clock.monotonic  # configure() may have come since
+                reply = edge.answered(environ)
+                if reply is not None:
+                    start_response(reply.status_line, list(reply.headers))
+                    return [reply.body]
+        except KeyError:
+            pass  # servers may leave an empty one out
         answer = app(environ, start_response)
         if monotonic() < trigger.look_again_at:
             return answer
-        return edge.watched(path, environ, answer)
+        return edge.watched(environ, answer)
 
     return middleware
 
@@ -73,10 +74,12 @@ class _Edge:
         self.mount = mount
         self.trigger = mount.trigger
         self.endpoint: Endpoint | None = None
+        self._root = ""
 
-    def learn(self) -> frozenset[str]:
-        """Return the paths worth a second look."""
+    def learn(self, environ: Environ) -> frozenset[str]:
+        """Return the paths worth a second look, and remember where the app is mounted."""
         self.endpoint = self.endpoint or self.mount.endpoint()
+        self._root = environ.get("SCRIPT_NAME", "")
         return self.endpoint.paths
 
     def answered(self, environ: Environ) -> Reply | None:
@@ -95,13 +98,19 @@ class _Edge:
         wait([report], self.endpoint.wait_for(request))
         return self.endpoint.answer(request, report)
 
-    def watched(self, path: str, environ: Environ, answer: Iterable[bytes]) -> Iterable[bytes]:
+    def _path_of(self, environ: Environ) -> str:
+        """Return the path as it came in: routers shift it into SCRIPT_NAME on their way."""
+        path = str(environ.get("PATH_INFO", ""))
+        full = f"{environ.get('SCRIPT_NAME', '')}{path}"
+        return full[len(self._root) :] if full.startswith(self._root) else path
+
+    def watched(self, environ: Environ, answer: Iterable[bytes]) -> Iterable[bytes]:
         """Wrap the app's iterable so that its end wakes a tick thread.
 
         A file is left as it is, since servers send it by a way of its own: the thread is woken
         now, and under `tick_in="request"` the next request ticks.
         """
-        kind = self.mount.visit(path)
+        kind = self.mount.visit(self._path_of(environ))
         if kind is None:
             return answer
         if _is_file(environ, answer):

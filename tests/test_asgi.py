@@ -23,7 +23,7 @@ from lazycron import LazyCron
 from lazycron.asgi import App, LazyCronMiddleware, Message, Receive, Scope, Send
 from lazycron.clock import SystemClock
 from lazycron.testing import ManualClock
-from lazycron.trigger import trigger_of
+from lazycron.trigger import Trigger, trigger_of
 from tests.conftest import MakeCron
 from tests.edges import (
     DEADLINE,
@@ -393,7 +393,8 @@ def test_the_token_is_gone_from_the_servers_own_scope(site: Site, cron: LazyCron
 
 def test_an_unreachable_database_is_503(make_cron: MakeCron, tmp_path: Path) -> None:
     """The app goes on answering."""
-    cron = make_cron(f"sqlite:///{tmp_path / 'none' / 'lazycron.db'}")
+    (tmp_path / "no_file.db").mkdir()
+    cron = make_cron(f"sqlite:///{tmp_path / 'no_file.db'}")
     with Site(LazyCronMiddleware(hello, cron)) as site:
         assert site.get(f"/lazycron/{cron.cron_token}").status == 503
         assert site.get("/").body == b"hello"
@@ -631,14 +632,13 @@ def test_every_lifespan_is_answered_once_and_drained(
 ) -> None:
     """Whatever the app does with it: else the server would never tell us of its end."""
     drained: list[str] = []
-    trigger = trigger_of(cron)
-    real = trigger.drain
+    real = Trigger.drain
 
-    def drain() -> None:
+    def drain(trigger: Trigger) -> None:
         drained.append("drained")
-        real()
+        real(trigger)
 
-    monkeypatch.setattr(trigger, "drain", drain)
+    monkeypatch.setattr(Trigger, "drain", drain)
     lifespan_sent = asyncio.run(_through(LazyCronMiddleware(app, cron)))
     assert lifespan_sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert drained == ["drained"]
@@ -760,11 +760,11 @@ def test_a_drain_that_fails_lets_the_app_end(
 ) -> None:
     """It is logged."""
 
-    def fails() -> None:
+    def fails(_: Trigger) -> None:
         message = "no"
         raise OSError(message)
 
-    monkeypatch.setattr(trigger_of(cron), "drain", fails)
+    monkeypatch.setattr(Trigger, "drain", fails)
     middleware = LazyCronMiddleware(answers, cron)
     assert asyncio.run(_through(middleware))[-1] == "lifespan.shutdown.complete"
     assert "lazycron could not drain" in caplog.text

@@ -18,6 +18,7 @@ from lazycron import Budget, LazyCron
 from lazycron import trigger as trigger_module
 from lazycron.asgi import LazyCronMiddleware as Asgi
 from lazycron.asgi import Receive, Scope, Send
+from lazycron.errors import ConfigurationError
 from lazycron.testing import ManualClock
 from lazycron.trigger import MOST_THREADS, Trigger, trigger_of
 from lazycron.wsgi import Environ, StartResponse
@@ -658,43 +659,59 @@ def test_requests_stand_back_for_a_loop_that_is_alive(cron: LazyCron, clock: Man
 # outages and errors
 
 
-@pytest.mark.parametrize("with_file", [False, True])
+@pytest.mark.parametrize("was_there", [False, True])
 def test_attempts_at_a_lost_database_are_spaced_by_thirty_seconds(
-    tmp_path: Path, make_cron: MakeCron, clock: ManualClock, *, with_file: bool
+    tmp_path: Path, make_cron: MakeCron, clock: ManualClock, *, was_there: bool
 ) -> None:
     """Requests go on, `why` says since when, and after the outage tasks run again."""
-    folder = tmp_path / "disk"
-    cron = make_cron(f"sqlite:///{folder / 'lazycron.db'}")
+    database = tmp_path / "lost.db"
+    cron = make_cron(f"sqlite:///{database}")
     runs = register(cron)
     visit = visitor(cron)
-    if with_file:
-        folder.mkdir()
+    if was_there:
         visit()
         cron.parts.close()
-        folder.rename(tmp_path / "gone")
+        database.rename(tmp_path / "kept.db")
         clock.tick(60)
+    database.mkdir()  # what lies there now is no database file
     attempts: list[float] = []
-
-    def heard(*_: Any) -> None:
-        attempts.append(clock.monotonic())
-
-    engine = cron.parts.store.engine
-    event.listen(engine, "do_connect", heard)
+    event.listen(
+        cron.parts.store.engine, "do_connect", lambda *_: attempts.append(clock.monotonic())
+    )
     began = clock.monotonic()
     for _ in range(95):
         visit()
         clock.tick(1)
-    assert 3 <= len({round(one - began) // 30 for one in attempts}) <= 4
+    assert {round(one - began) // 30 for one in attempts} == {0, 1, 2, 3}
     assert len(attempts) <= 8
     assert "unreachable since" in str(cron.why("minute"))
-    if with_file:
-        (tmp_path / "gone").rename(folder)
-    else:
-        folder.mkdir()
+    database.rmdir()
+    if was_there:
+        (tmp_path / "kept.db").rename(database)
     for _ in range(4):
         clock.tick(60)
         visit()
     assert runs
+
+
+def test_what_is_wrong_with_the_settings_is_told_without_a_traceback(
+    tmp_path: Path, make_cron: MakeCron, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A database that cannot even be opened: requests go on, twice a minute the log says why."""
+    cron = make_cron(f"sqlite:///{tmp_path / 'lazycron.db'}")
+
+    def refuse() -> None:
+        message = "the setting is wrong; mend it"
+        raise ConfigurationError(message)
+
+    cron._open = refuse  # type: ignore[assignment,method-assign]
+    visit = visitor(cron)
+    for _ in range(60):
+        visit()
+        clock.tick(1)
+    assert [(one.message, one.exc_info) for one in caplog.records] == [
+        ("a tick failed: ConfigurationError: the setting is wrong; mend it", None)
+    ] * 2
 
 
 def test_whatever_a_tick_raises_the_thread_lives_and_the_next_attempt_is_spaced(
