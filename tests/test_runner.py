@@ -379,7 +379,7 @@ def test_run_now_says_what_it_cannot_run(cron: LazyCron) -> None:
     cron.task(name="only_enqueued")(lambda: None)
     with pytest.raises(UnknownTaskError, match="no task is named 'typo'; known are: only_enqueued"):
         cron.run_now("typo")
-    with pytest.raises(ConfigurationError, match="enqueue it"):
+    with pytest.raises(ConfigurationError, match="enqueue one"):
         cron.run_now("only_enqueued")
 
 
