@@ -1,193 +1,216 @@
-"""When a task is due: pure answers, computed and compared in UTC."""
+"""When a task is due: rhythms, what shapes them, and the texts that rows hold."""
 
-from abc import ABC, abstractmethod
+import hashlib
 from datetime import UTC, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
+from functools import cached_property
 
 from lazycron.durations import Duration, in_short, in_words, to_duration
 from lazycron.errors import ScheduleError
 from lazycron.messages import shown
+from lazycron.rhythms import MINUTE, TEXT_LENGTH, Crontab, Every, Schedule
+from lazycron.windows import Window, to_window
+from lazycron.zones import SECOND, to_zone
 
-WORDS = {
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-    "day": timedelta(days=1),
-    "week": timedelta(weeks=1),
-}
-SHORTEST = timedelta(seconds=1)
-LONGEST = timedelta(days=3653)
-MINUTE = timedelta(minutes=1)
-CRON_FIELDS = 5
-TEXT_LENGTH = 400
+__all__ = ["TEXT_LENGTH", "Crontab", "Every", "Schedule", "Shaped", "parse", "shape", "to_zone"]
+
+MOST_JITTER = timedelta(days=30)
+NONE = timedelta(0)
+MICROSECOND = timedelta(microseconds=1)
 
 
-class Schedule(ABC):
-    """Says when a task is due; immutable and pure.
+class Shaped(Schedule):
+    """A rhythm held to a window, or spread by jitter, or both.
 
-    `str()` says it in words. Two schedules are the same if their `text` is.
+    The window comes first: a nominal time at which it is closed moves to its next opening. Jitter
+    then puts the due time off, by a hash of the seed and the nominal time, less than `jitter`, not
+    beyond the next nominal time and not beyond the window's closing. So each nominal time has a due
+    time of its own, and none is lost or doubled.
     """
 
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """What is stored in the row; `parse` reads it back."""
-
-    @abstractmethod
-    def next_after(self, moment: datetime) -> datetime:
-        """Return the first due time later than `moment`; both are aware and in UTC."""
-
-    @abstractmethod
-    def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
-        """Return the next due time after a run for `scheduled_for` that began at `start`."""
-
-    @property
-    def retry_base(self) -> timedelta:
-        """What the backoff after failures and losses is a multiple of."""
-        return MINUTE
-
-    def latest_retry(self, start: datetime) -> datetime | None:
-        """Return the moment no retry of a run that began at `start` may be put off beyond."""
-        del start
-        return None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schedule) and other.text == self.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-
-class Every(Schedule):
-    """Due again and again after an interval of elapsed time; DST does not matter.
-
-    Takes a timedelta, a number of seconds, a text such as "15m", or one of the words "minute",
-    "hour", "day" and "week"; from one second to ten years. Raises ScheduleError for anything else.
-    """
-
-    def __init__(self, interval: Duration) -> None:
-        word = interval.strip().lower() if isinstance(interval, str) else None
-        if word in WORDS:
-            self.interval = WORDS[word]
-            return
-        try:
-            self.interval = to_duration(interval, what="every", least=SHORTEST, most=LONGEST)
-        except ScheduleError as error:
-            message = f"{error}; or one of the words {', '.join(WORDS)}"
-            raise ScheduleError(message) from None
-
-    @property
-    def text(self) -> str:
-        """What is stored in the row, such as "every 15m"."""
-        return f"every {in_short(self.interval)}"
-
-    def next_after(self, moment: datetime) -> datetime:
-        """Return `moment` plus the interval."""
-        return moment + self.interval
-
-    def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
-        """Return max(scheduled_for + interval, start + 0.9 interval), but at most one interval on.
-
-        The phase is kept when beats come regularly: with "start + interval" a monitor that pings
-        every five minutes serves a five-minute task only two times in three (simulated with
-        +-0.5 s: 1,281 of 2,000; with this rule 1,999). Missed beats are not made up for. The last
-        clause counts only where a host's clock was ahead when the row was written.
-        """
-        regular = max(scheduled_for + self.interval, start + self.interval * 0.9)
-        return min(regular, start + self.interval)
-
-    @property
-    def retry_base(self) -> timedelta:
-        """The interval, but at least a minute."""
-        return max(self.interval, MINUTE)
-
-    def __repr__(self) -> str:
-        return f"Every({in_short(self.interval)!r})"
-
-    def __str__(self) -> str:
-        words = in_words(self.interval)
-        return f"every {words.removeprefix('1 ') if words.count(' ') == 1 else words}"
-
-
-class Crontab(Schedule):
-    """Due at the wall-clock times of a crontab expression of five fields, in a time zone.
-
-    The rules are Debian cron's as the cronsim library has them: day-of-month with day-of-week,
-    names, steps, ranges, `L` and `#`, and fixed times in a DST gap or overlap. Raises
-    ScheduleError for an expression that cannot be read or never matches, and for an unknown zone.
-    """
-
-    def __init__(self, expression: str, tz: str = "UTC") -> None:
-        self.expression = " ".join(_as_text(expression, "a crontab expression").split())
-        self.tz = _as_text(tz, "a time zone").strip()
-        self._zone = to_zone(self.tz)
-        what = f"crontab {shown(expression)}"
-        if len(self.expression.split()) != CRON_FIELDS:
-            message = f"{what} needs five fields: minute hour day month weekday"
-            raise ScheduleError(message)
+    def __init__(
+        self, rhythm: Every | Crontab, window: Window | None, jitter: timedelta, seed: str = ""
+    ) -> None:
+        self._rhythm = rhythm
+        self.window = window
+        self.jitter = jitter
+        self._seed = seed
         if len(self.text) > TEXT_LENGTH:
-            message = f"{what} is longer than a row's schedule may be: {TEXT_LENGTH} characters"
+            message = f"{shown(self.text)} is longer than a row's schedule may be: {TEXT_LENGTH}"
             raise ScheduleError(message)
-        try:
-            self.next_after(datetime(2026, 1, 1, tzinfo=UTC))
-        except CronSimError as error:
-            message = f"{what} cannot be read: {error}"
-            raise ScheduleError(message) from None
-        except StopIteration:
-            message = f"{what} never matches a date"
-            raise ScheduleError(message) from None
+
+    @cached_property
+    def text(self) -> str:
+        """What is stored in the row, such as "every 1h tz=UTC between=02:00-05:00 jitter=5m"."""
+        parts = [self._rhythm.text]
+        if self.window is not None:
+            if isinstance(self._rhythm, Every):
+                parts.append(f"tz={self.window.tz}")
+            parts.append(f"between={self.window.text}")
+        if self.jitter:
+            parts.append(f"jitter={in_short(self.jitter)}")
+        return " ".join(parts)
 
     @property
-    def text(self) -> str:
-        """What is stored in the row, such as "crontab 30 3 * * * tz=Europe/Istanbul"."""
-        return f"crontab {self.expression} tz={self.tz}"
+    def rhythm(self) -> Every | Crontab:
+        """The schedule without window and jitter."""
+        return self._rhythm
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The time zone of its rhythm, else of its window."""
+        return self._rhythm.zone or (self.window.zone if self.window else None)
+
+    @property
+    def is_jittered(self) -> bool:
+        """Whether due times depend on the installation and the task's name."""
+        return bool(self.jitter)
+
+    def seeded(self, seed: str) -> "Shaped":
+        """Return the schedule as it is for one task of one installation."""
+        return Shaped(self._rhythm, self.window, self.jitter, seed)
+
+    def admitted(self, moment: datetime) -> datetime:
+        """Return the moment itself while the window is open, else the next opening."""
+        return moment if self.window is None else self.window.admitted(moment.astimezone(UTC))
 
     def next_after(self, moment: datetime) -> datetime:
-        """Return the first matching wall-clock time after `moment`, in UTC."""
-        local = next(CronSim(self.expression, moment.astimezone(self._zone)))
-        return local.astimezone(UTC)
+        """Return the first due time later than `moment`."""
+        return self.due_for(self.nominal_after(moment))
+
+    def nominal_after(self, moment: datetime) -> datetime:
+        """Return the first nominal time whose due time is later than `moment`."""
+        moment = moment.astimezone(UTC)
+        if self.jitter and isinstance(self._rhythm, Crontab):
+            last = self._latest(moment)
+            if last is not None and self.due_for(last) > moment:
+                return last
+        return self._following(moment)
+
+    def _following(self, moment: datetime) -> datetime:
+        """Return the first nominal time later than `moment`."""
+        if self.window is not None and isinstance(self._rhythm, Crontab):
+            if self.window.is_open(moment):
+                return self.window.admitted(self._rhythm.next_after(moment))
+            # Whatever falls into the hours since the window closed is put off to its opening.
+            closed = self.window.closed_since(moment)
+            return self.window.admitted(self._rhythm.next_after(closed - MICROSECOND))
+        return self.admitted(self._rhythm.next_after(moment))
+
+    def _latest(self, moment: datetime) -> datetime | None:
+        """Return the last nominal time up to `moment`, if its due time may lie beyond that."""
+        back = MINUTE
+        while (first := self._following(moment - back)) > moment:
+            if back > self.jitter:
+                return None
+            back *= 2
+        while (following := self._following(first)) <= moment:
+            first = following
+        return first
+
+    def due_for(self, nominal: datetime, start: datetime | None = None) -> datetime:
+        """Return a nominal time with its jitter; of intervals never too soon after `start`."""
+        due = nominal + self._delay(nominal)
+        if start is not None and isinstance(self._rhythm, Every):
+            due = self.admitted(max(due, self._rhythm.soonest(start)))
+        return due
+
+    def _delay(self, nominal: datetime) -> timedelta:
+        if not self.jitter:
+            return NONE
+        most = min(self.jitter, self._rhythm.next_after(nominal) - nominal)
+        if self.window is not None and self.window.is_open(nominal):
+            most = min(most, self.window.closing(nominal) - nominal)
+        moment = nominal.astimezone(UTC).isoformat()
+        digest = hashlib.sha256(f"{self._seed}\n{moment}".encode()).digest()
+        # Whole seconds: a moment that a person reads should look like one.
+        share = int.from_bytes(digest[:8]) / 2**64
+        return SECOND * int(most.total_seconds() * share)
 
     def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
-        """Return the first time after the start; never the one just worked off again."""
-        return self.next_after(max(scheduled_for, start))
+        """Return the next nominal time after a run for `scheduled_for` that began at `start`.
+
+        What jitter has put off is no reason for an interval to lose its phase.
+        """
+        if isinstance(self._rhythm, Every):
+            nominal_start = start - self._delay(scheduled_for)
+            return self.admitted(self._rhythm.after_run(scheduled_for, nominal_start))
+        return self._beyond(scheduled_for, start)
+
+    def after_missed(self, scheduled_for: datetime, now: datetime) -> datetime:
+        """Return the next nominal time where `scheduled_for` is passed over at `now`."""
+        if isinstance(self._rhythm, Every):
+            return self.admitted(self._rhythm.after_missed(scheduled_for, now))
+        return self._beyond(scheduled_for, now)
+
+    def _beyond(self, scheduled_for: datetime, moment: datetime) -> datetime:
+        found = self.nominal_after(moment)
+        return found if found > scheduled_for else self._following(scheduled_for)
+
+    @property
+    def retry_base(self) -> timedelta:
+        """What the backoff after failures and losses is a multiple of: the rhythm's."""
+        return self._rhythm.retry_base
 
     def latest_retry(self, start: datetime) -> datetime | None:
-        """Return the next regular time: a retry waits no longer than that."""
-        return self.next_after(start)
+        """Return the nominal time no retry may be put off beyond; None for intervals."""
+        if isinstance(self._rhythm, Every):
+            return None
+        return self.nominal_after(start)
 
     def __repr__(self) -> str:
-        return f"Crontab({self.expression!r}, tz={self.tz!r})"
+        return f"Shaped({self.text!r})"
 
     def __str__(self) -> str:
-        return f"crontab {self.expression} in {self.tz}"
+        words = str(self._rhythm)
+        if self.window is not None:
+            words += f" between {self.window.text.replace('-', ' and ')}"
+            if isinstance(self._rhythm, Every):
+                words += f" in {self.window.tz}"
+        if self.jitter:
+            words += f", up to {in_words(self.jitter)} later"
+        return words
+
+
+def shape(schedule: Schedule, *, between: str | None, jitter: Duration | None, tz: str) -> Schedule:
+    """Hold a schedule to a window and spread it by jitter; raises ScheduleError.
+
+    `tz` is the window's zone where the schedule itself has none.
+    """
+    if between is None and jitter is None:
+        return schedule
+    if not isinstance(schedule, Every | Crontab):
+        message = f"between= and jitter= go with an Every or a Crontab, not with {shown(schedule)}"
+        raise ScheduleError(message)
+    zone = schedule.tz if isinstance(schedule, Crontab) else tz
+    window = None if between is None else to_window(between, zone)
+    length = NONE
+    if jitter is not None:
+        length = to_duration(jitter, what="jitter", most=MOST_JITTER)
+    if window is None and not length:
+        return schedule
+    return Shaped(schedule, window, length)
+
+
+def with_rhythm(rhythm: Every, shaped: Schedule) -> Schedule:
+    """Return a schedule of this rhythm in the shape, the window and the jitter, of another."""
+    if not isinstance(shaped, Shaped):
+        return rhythm
+    window = shaped.window
+    return Shaped(rhythm, window, shaped.jitter)
 
 
 def parse(text: str) -> Schedule:
     """Read back what a schedule's `text` wrote into a row; raises ScheduleError."""
-    kind, _, rest = text.partition(" ")
-    if kind == "every":
-        return Every(rest)
-    if kind == "crontab":
-        expression, _, tz = rest.rpartition(" tz=")
-        return Crontab(expression, tz=tz)
+    kind, *words = text.split(" ")
+    options: dict[str, str] = {}
+    while words and "=" in words[-1]:
+        name, _, value = words.pop().partition("=")
+        options[name] = value
+    rest, tz = " ".join(words), options.pop("tz", None)
+    between, jitter = options.pop("between", None), options.pop("jitter", None)
+    if kind == "every" and (tz is None or between is not None) and not options:
+        return shape(Every(rest), between=between, jitter=jitter, tz=tz or "UTC")
+    if kind == "crontab" and tz is not None and not options:
+        return shape(Crontab(rest, tz=tz), between=between, jitter=jitter, tz=tz)
     message = f"schedule {shown(text)} in the row is of no known kind (every, crontab)"
     raise ScheduleError(message)
-
-
-def _as_text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        message = f"{shown(value)} is not {what}: pass a text"
-        raise ScheduleError(message)
-    return value
-
-
-def to_zone(name: str) -> tzinfo:
-    """Return the time zone of an IANA name; raises ScheduleError where there is none."""
-    if name == "UTC":
-        return UTC  # cronsim skips its DST work for this object only
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        message = f'time zone {shown(name)} is unknown; pass an IANA name such as "Europe/Istanbul"'
-        raise ScheduleError(message) from None
