@@ -6,6 +6,7 @@ import hmac
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 from sqlalchemy import URL, Engine
@@ -24,7 +25,7 @@ from lazycron.parts import Parts, who_we_are, wire
 from lazycron.registry import Registry
 from lazycron.reports import Budget, RunResult, TickReport, Trigger, to_trigger
 from lazycron.retry import Retry
-from lazycron.schedules import Schedule
+from lazycron.schedules import Crontab, Schedule
 from lazycron.settings import Settings, check_settings
 from lazycron.store import Store
 from lazycron.store.engine import clone_engine, open_engine, to_url
@@ -61,6 +62,8 @@ class LazyCron(Enqueuing):
         clock: Clock | None = None,
     ) -> None:
         self._registry = Registry()
+        self._without_retry: set[str] = set()
+        self._without_tz: set[str] = set()
         self._given: dict[str, Any] = {
             "secret": secret,
             "state_file": state_file,
@@ -101,6 +104,18 @@ class LazyCron(Enqueuing):
         if database is not None:
             self._database = _check_database(database)
         self._given, self._settings = given, checked
+        self._hand_on_defaults()
+
+    def _hand_on_defaults(self) -> None:
+        """Give tasks that were registered before the settings came what they left to them."""
+        for task in self._registry:
+            changed = task
+            if task.name in self._without_retry:
+                changed = replace(changed, retry=self._settings.retry)
+            if task.name in self._without_tz and isinstance(task.schedule, Crontab):
+                moved = Crontab(task.schedule.expression, tz=self._settings.tz)
+                changed = replace(changed, schedule=moved)
+            self._registry.replace(changed)
 
     # the parts, for the doors and edges
 
@@ -211,6 +226,10 @@ class LazyCron(Enqueuing):
                 enqueuer=self.enqueuer,
             )
             self._registry.add(made)
+            if retry is None:
+                self._without_retry.add(made.name)
+            if crontab is not None and tz is None:
+                self._without_tz.add(made.name)
             return made
 
         return register if function is None else register(function)

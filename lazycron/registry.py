@@ -35,6 +35,11 @@ class Registry:
                 raise DuplicateTaskError(message)
             self._tasks = {**self._tasks, task.name: task}
 
+    def replace(self, task: Task) -> None:
+        """Put a task in the place of the one of its name."""
+        with self._lock:
+            self._tasks = {**self._tasks, task.name: task}
+
     def get(self, name: str) -> Task | None:
         """Return the task of this name, if it is known."""
         return self._tasks.get(name)
