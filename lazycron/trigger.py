@@ -283,8 +283,6 @@ class Trigger:
         crew = self._crews.setdefault(pid, made)
         if crew is made:
             atexit.register(_drain_at_exit, ref(self), pid)
-            if len(self._crews) > 1:
-                self.look_again_at = -inf  # what the parent saw before the fork is its own
         return crew
 
     def _new_crew(self) -> Crew:
