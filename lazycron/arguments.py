@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,9 @@ from lazycron.messages import Json, from_json, shown, to_json
 
 MOST_BYTES = 65_536
 MOST_DEPTH = 50
+# Python reads and writes no longer whole numbers than this as text.
+MOST_DIGITS = 4300
+MOST_BITS = int((MOST_DIGITS - 1) * math.log2(10))
 # Marks what JSON has no word for; a mapping of the caller's that has this key is marked itself.
 TAG = "$"
 ACCEPTED = (
@@ -27,6 +31,7 @@ _WRITERS: Mapping[type, tuple[str, Callable[[Any], str]]] = {
     UUID: ("uuid", str),
     Decimal: ("decimal", str),
 }
+UNCHANGING = frozenset({bool, int, float, str, *_WRITERS})
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
@@ -44,18 +49,27 @@ class Arguments:
     key: str | None = None
 
 
-def write_arguments(arguments: Arguments) -> str:
+def write_arguments(
+    arguments: Arguments, names: Sequence[str] = (), *, again: str | None = None
+) -> str:
     """Take a snapshot of a job's arguments as JSON of at most 64 KiB.
 
-    Raises ArgumentsError, which names the argument, for what would not come back as what it was.
+    `names` are those of the function's positional parameters, for errors. `again` makes the text
+    another one although the arguments are the same. Raises ArgumentsError, which names the
+    argument, for what would not come back as what it was.
     """
     named = arguments.kwargs or {}
     content = {
-        "args": [_write(value, f"argument {n}", 0) for n, value in enumerate(arguments.args, 1)],
+        "args": [
+            _write(value, f"argument {names[n] if n < len(names) else n + 1}", 0)
+            for n, value in enumerate(arguments.args)
+        ],
         "kwargs": {name: _write(value, f"argument {name}", 0) for name, value in named.items()},
     }
     if arguments.key is not None:
         content["key"] = arguments.key
+    if again is not None:
+        content["again"] = again
     text = to_json(content)
     size = len(text.encode())
     if size > MOST_BYTES:
@@ -68,8 +82,10 @@ def write_arguments(arguments: Arguments) -> str:
 
 
 def read_arguments(text: str | None) -> Arguments:
-    """Read a job's arguments back."""
-    found = from_json(text) or {}
+    """Read a job's arguments back; raises an error for a text that a hand has made unreadable."""
+    if text is None:
+        return Arguments()
+    found = from_json(text)
     return Arguments(
         args=tuple(_read(value) for value in found.get("args", ())),
         kwargs={name: _read(value) for name, value in found.get("kwargs", {}).items()},
@@ -77,20 +93,35 @@ def read_arguments(text: str | None) -> Arguments:
     )
 
 
+def is_snapshot(value: object) -> bool:
+    """Tell whether nobody can change a value after it was written."""
+    return value is None or type(value) in UNCHANGING
+
+
 def _write(value: object, where: str, depth: int) -> Json:
     kind = type(value)
     if depth > MOST_DEPTH:
         raise _refusal(where, f"is nested deeper than {MOST_DEPTH}")
     # Exact types: a subclass would come back as something else.
-    if value is None or kind in (bool, int):
+    if value is None or kind is bool:
         return value
     if kind in _WRITERS:
         tag, write = _WRITERS[kind]
-        return {TAG: tag, "value": write(value)}
+        try:
+            return {TAG: tag, "value": write(value)}
+        except Exception:  # noqa: BLE001 - a time zone is the caller's own code
+            raise _refusal(where, f"cannot be written: {shown(value)}") from None
     writer = _CONTAINERS.get(kind)
     if writer is None:
         raise _refusal(where, f"is a {kind.__module__}.{kind.__qualname__}, {shown(value)}")
     return writer(value, where, depth)
+
+
+def _write_int(value: int, where: str, depth: int) -> int:
+    del depth
+    if value.bit_length() > MOST_BITS:
+        raise _refusal(where, f"has more than {MOST_DIGITS} digits")
+    return value
 
 
 def _write_float(value: float, where: str, depth: int) -> Json:
@@ -108,12 +139,9 @@ def _write_tuple(value: Sequence[object], where: str, depth: int) -> Json:
     return {TAG: "tuple", "value": _write_list(value, where, depth)}
 
 
-def _write_text(value: str, where: str, depth: int = 0) -> str:
-    del depth
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _refusal(where, "has a lone surrogate, which no database stores") from None
+def _write_text(value: str, where: str, depth: int) -> str:
+    # JSON escapes what a database might refuse: NUL characters and lone surrogates.
+    del where, depth
     return value
 
 
@@ -122,12 +150,13 @@ def _write_mapping(value: dict[object, object], where: str, depth: int) -> Json:
     for name, one in value.items():
         if type(name) is not str:
             raise _refusal(where, f"has the key {shown(name)}, which is no text")
-        written[_write_text(name, where)] = _write(one, f"{where}[{name!r}]", depth + 1)
+        written[name] = _write(one, f"{where}[{shown(name)}]", depth + 1)
     return {TAG: "dict", "value": written} if TAG in written else written
 
 
 _CONTAINERS: Mapping[type, Callable[[Any, str, int], Json]] = {
     str: _write_text,
+    int: _write_int,
     float: _write_float,
     list: _write_list,
     tuple: _write_tuple,
@@ -157,14 +186,25 @@ def _read(value: Json) -> Any:  # noqa: ANN401 - whatever the caller passed
 
 def check_call(
     function: Callable[..., Any], run_parameter: str | None, arguments: Arguments
-) -> None:
-    """Check that a function can be called with these arguments; raises ArgumentsError."""
+) -> Sequence[str]:
+    """Check that a function can be called with these arguments; raises ArgumentsError.
+
+    Returns the names of the parameters that may be filled in by position.
+    """
+    signature, positional = _signature(function, run_parameter)
+    if signature is None:
+        return positional
+    name = getattr(function, "__name__", "the task")
+    named = arguments.kwargs or {}
+    if run_parameter in named:
+        message = f"{name}'s parameter {run_parameter!r} is filled in by lazycron: leave it out"
+        raise ArgumentsError(message)
     try:
-        _signature(function, run_parameter).bind(*arguments.args, **(arguments.kwargs or {}))
+        signature.bind(*arguments.args, **named)
     except TypeError as error:
-        name = getattr(function, "__name__", repr(function))
-        message = f"{name}{_signature(function, run_parameter)} cannot be called so: {error}"
+        message = f"{name}{signature} cannot be called so: {error}"
         raise ArgumentsError(message) from None
+    return positional
 
 
 def complete_call(
@@ -175,9 +215,10 @@ def complete_call(
     Raises TypeError where the function has changed since the job was enqueued.
     """
     named = dict(arguments.kwargs or {})
-    if run_parameter is None:
+    signature = None if run_parameter is None else _signature(function, run_parameter)[0]
+    if signature is None:
         return arguments.args, named
-    bound = _signature(function, run_parameter).bind(*arguments.args, **named)
+    bound = signature.bind(*arguments.args, **named)
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     in_order = True
@@ -197,8 +238,31 @@ def complete_call(
     return positional, keywords
 
 
-def _signature(function: Callable[..., Any], run_parameter: str | None) -> inspect.Signature:
-    """Return the function's signature as its caller sees it: without the run."""
-    whole = inspect.signature(function)
+Seen = tuple[inspect.Signature | None, Sequence[str]]
+
+
+def _signature(function: Callable[..., Any], run_parameter: str | None) -> Seen:
+    """Return the function's signature as its caller sees it, without the run.
+
+    None for a builtin that does not say what it takes. With it come the names of the parameters
+    that may be filled in by position.
+    """
+    try:
+        return _cached_signature(function, run_parameter)
+    except TypeError:  # a callable that has no hash
+        return _read_signature(function, run_parameter)
+
+
+def _read_signature(function: Callable[..., Any], run_parameter: str | None) -> Seen:
+    try:
+        whole = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None, ()
     seen = [one for one in whole.parameters.values() if one.name != run_parameter]
-    return whole.replace(parameters=seen)
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = tuple(one.name for one in seen if one.kind in by_position)
+    return whole.replace(parameters=seen), names
+
+
+# Looking takes longer than a small INSERT.
+_cached_signature = lru_cache(maxsize=1000)(_read_signature)

@@ -3,28 +3,41 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from lazycron.arguments import Arguments, check_call, read_arguments, write_arguments
+from lazycron.arguments import (
+    Arguments,
+    check_call,
+    is_snapshot,
+    read_arguments,
+    write_arguments,
+)
 from lazycron.durations import Duration
-from lazycron.errors import BusyError, ConfigurationError, KeyTakenError, UnknownTaskError
+from lazycron.errors import (
+    BusyError,
+    ConfigurationError,
+    KeyTakenError,
+    NotInstalledError,
+    UnknownTaskError,
+)
 from lazycron.jobs import JOB_STATES, Enqueuer, Job, JobResult, Using, Wish
-from lazycron.managing import Managing, Name, to_name
+from lazycron.managing import Managing, Name, on_tables, to_name
 from lazycron.messages import readable_json, shown
 from lazycron.once import AsyncOnce, First, Once
-from lazycron.outcomes import State
+from lazycron.outcomes import State, Status
 from lazycron.parts import Parts
-from lazycron.store import DatabaseError, Fault, JobRow, fault_of
+from lazycron.store import DatabaseError, Fault, JobRow, JobStore, fault_of, new_token
 from lazycron.store.joining import at_commit, in_connection, to_connection
+from lazycron.ticks import EARLIEST
 
 logger = logging.getLogger("lazycron")
 
 MOST_TRIES = 20
 BUSY = (
-    "the database file is being written by somebody else, perhaps by this very request: enqueue "
-    "with connection= to join that transaction, or after it has ended"
+    "the database file is being written by somebody else, perhaps by this very request: join that "
+    "transaction with connection=, or do it after its commit (on_commit=, or later in the code)"
 )
 
 T = TypeVar("T")
@@ -55,6 +68,7 @@ class Enqueuing(Managing):
         """Wish for more about a task's next job; see `Task.using`."""
         return Using(to_name(name), self.enqueuer).using(**options)
 
+    @on_tables
     def jobs(self, status: str | None = None, limit: int = 100) -> list[Job]:
         """Return jobs, the first due first: all, or the waiting, running or dead ones."""
         if status is not None and status not in JOB_STATES:
@@ -63,26 +77,28 @@ class Enqueuing(Managing):
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             message = f"limit={shown(limit)}: pass a whole number from 1 up"
             raise ValueError(message)
-        return [_to_job(row) for row in self._managing().store.jobs.listed(status, limit)]
+        return [_to_job(row) for row in self._ready().store.jobs.listed(status, limit)]
 
+    @on_tables
     def retry_job(self, job_id: int) -> Job:
-        """Start a dead job anew: due now, with all its attempts.
+        """Start a dead job anew: due now, with all its attempts, from its last checkpoint.
 
         Raises UnknownTaskError where there is no such job, BusyError for one that is not dead, and
         KeyTakenError, which names the holder, where another job has its key by now.
         """
         parts = self._managing()
         row = self._job(job_id)
-        if row.state != State.DEAD:
-            message = f"job {job_id} of {row.name} is {_to_job(row).status}, not dead"
+        key, now = _to_job(row).key, self._moment(None)
+        done = row.state == State.DEAD and parts.store.jobs.retry(job_id, key, now)
+        if done is None and key is not None:
+            raise KeyTakenError(_taken(row.name, key, parts.store.jobs.by_key(row.name, key)))
+        if not done:
+            message = f"job {job_id} of {row.name} is {_to_job(self._job(job_id)).status}, not dead"
             raise BusyError(message)
-        key, now = read_arguments(row.arguments).key, self._moment(None)
-        if not parts.store.jobs.retry(job_id, key, now):
-            holder = key and parts.store.jobs.by_key(row.name, key)
-            raise KeyTakenError(_taken(row.name, key or "", holder or None))
-        self._tell(parts, now)
+        self._tell(parts, now, now)
         return _to_job(self._job(job_id))
 
+    @on_tables
     def discard_job(self, job_id: int) -> None:
         """Delete a waiting or dead job.
 
@@ -91,20 +107,28 @@ class Enqueuing(Managing):
         parts = self._managing()
         row = self._job(job_id)
         if not parts.store.jobs.discard(job_id, self._moment(None)):
+            self._job(job_id)  # gone by now?
             message = f"job {job_id} of {row.name} is running; it can be discarded afterwards"
             raise BusyError(message)
         self._refresh()
 
+    @on_tables
     def result(self, job_id: int) -> JobResult:
         """Tell what became of a job, from any process, its row gone or not."""
-        parts = self._managing()
-        row, run = parts.store.jobs.by_id(job_id), parts.store.jobs.last_run_of(job_id)
+        store = self._ready().store.jobs
+        row, run = store.by_id(job_id), store.last_run_of(job_id)
+        if row is not None and run is not None and run.status == Status.OK:
+            row = store.by_id(job_id)  # it may have ended between the two looks
         status = _to_job(row).status if row else "unknown"
         if run is None:
             return JobResult(status=status)
-        status = status if row else run.status
-        error = None if run.status in ("ok", "postponed") else run.message
-        return JobResult(status=status, value=run.result, error=error)
+        failed = run.status in (Status.FAILED, Status.LOST)
+        return JobResult(
+            status=status if row else run.status,
+            value=run.result,
+            error=run.message if failed else None,
+            message=run.message,
+        )
 
     def once(self, key: str, *, expires: Duration | None = None, connection: object = None) -> Once:
         """Guard an effect: `with cron.once(key) as first: if first: …`.
@@ -135,19 +159,17 @@ class Enqueuing(Managing):
     # enqueueing
 
     def _enqueue(self, name: str, wish: Wish, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
-        arguments, due = self._checked(name, wish, args, kwargs)
+        call = self._checked(name, wish, args, kwargs)
         if wish.connection is not None:
-            return self._enqueue_joined(name, wish, arguments, due, wish.connection)
-        if wish.on_commit is not None:
+            return self._enqueue_joined(call, wish.connection)
+        if wish.on_commit is None:
+            return self._enqueue_alone(call)
 
-            def write() -> None:
-                self._enqueue_alone(name, wish, arguments, due)
+        def write() -> None:
+            self._enqueue_alone(call)
 
-            # A snapshot at the call: a list changed until the commit does not change the job.
-            arguments = read_arguments(write_arguments(arguments))
-            wish.on_commit(write)
-            return _new_job(None, name, wish, arguments, due)
-        return self._enqueue_alone(name, wish, arguments, due)
+        wish.on_commit(write)
+        return call.to_job(None)
 
     async def _aenqueue(
         self, name: str, wish: Wish, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -156,73 +178,104 @@ class Enqueuing(Managing):
             return await asyncio.to_thread(self._enqueue, name, wish, args, kwargs)
         if wish.connection is None:
             return self._enqueue(name, wish, args, kwargs)
-        await asyncio.to_thread(self._managing)
-        arguments, due = self._checked(name, wish, args, kwargs)
+        call = await asyncio.to_thread(self._checked, name, wish, args, kwargs)
 
         def enqueue(joined: object) -> Job:
-            return self._enqueue_joined(name, wish, arguments, due, joined)
+            return self._enqueue_joined(call, joined)
 
         return await in_connection(wish.connection, enqueue)
 
     def _checked(
         self, name: str, wish: Wish, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Arguments, datetime]:
+    ) -> "_Call":
         task = self.parts.registry[name]
         arguments = Arguments(args, kwargs, wish.key)
-        check_call(task.function, task.run_parameter, arguments)
-        return arguments, wish.due(self._moment(None))
+        names = check_call(task.function, task.run_parameter, arguments)
+        # A snapshot at the call: a list changed afterwards does not change the job.
+        snapshot = write_arguments(arguments, names)
+        if wish.connection is not None:
+            self._ready()
+        now = self._moment(None)
+        due = wish.due(now)
+        # A row made by a run of a tick is run in a later tick, also where a test's clock stands.
+        earliest = EARLIEST.get()
+        if earliest is not None and due < earliest:
+            due = earliest
+        return _Call(name, wish, arguments, snapshot, now, due)
 
-    def _enqueue_alone(self, name: str, wish: Wish, arguments: Arguments, due: datetime) -> Job:
-        parts = self._managing()
-        snapshot = write_arguments(arguments)
+    def _enqueue_alone(self, call: "_Call") -> Job:
         try:
-            job = self._put(None, name, wish, snapshot, due)
+            parts = self._ready()
+            job = self._put(parts.store.jobs, None, call)
         except DatabaseError as error:
-            if fault_of(error) is Fault.BUSY:
-                raise BusyError(BUSY if parts.store.is_sqlite else None) from error
+            self._say(error)
             raise
-        self._tell(parts, due)
-        return _with_arguments(job, wish, arguments)
+        self._tell(parts, call.due, call.now)
+        return job
 
-    def _enqueue_joined(
-        self, name: str, wish: Wish, arguments: Arguments, due: datetime, given: object
-    ) -> Job:
+    def _enqueue_joined(self, call: "_Call", given: object) -> Job:
         connection = to_connection(given)
         parts = self.parts
-        job = self._put(connection, name, wish, write_arguments(arguments), due)
-        at_commit(connection, lambda: self._mark(parts))
+        job = self._put(parts.store.jobs, connection, call)
+        at_commit(connection, self._committed)
         self._mark(parts)
-        return _with_arguments(job, wish, arguments)
+        return job
 
-    def _put(
-        self,
-        connection: Any,  # noqa: ANN401 - the store's own kind; only the store knows SQLAlchemy
-        name: str,
-        wish: Wish,
-        snapshot: str,
-        due: datetime,
-    ) -> Job:
+    def _put(self, store: JobStore, connection: Any, call: "_Call") -> Job:  # noqa: ANN401 - only the store knows SQLAlchemy
         """Insert the row, or settle with the one that holds its key."""
-        store, now = self.parts.store.jobs, self._moment(None)
+        name, key, wish = call.name, call.wish.key, call.wish
         for _ in range(MOST_TRIES):
             job_id = store.add(
-                connection, name=name, key=wish.key, arguments=snapshot, due=due, now=now
+                connection,
+                name=name,
+                key=key,
+                arguments=call.snapshot,
+                due=call.due,
+                now=call.now,
             )
             if job_id is not None:
-                return _new_job(job_id, name, wish, Arguments(), due)
-            held = store.by_key(name, wish.key or "", connection)
+                return call.to_job(job_id)
+            held = store.by_key(name, key or "", connection)
             if held is None or held.key is None:
                 continue  # it has ended between the two looks
             if wish.on_conflict == "raise":
                 raise KeyTakenError(_taken(name, held.key, held))
             if wish.on_conflict == "keep":
                 return replace(_to_job(held), created=False)
-            if store.replace_arguments(connection, held.id, held.key, snapshot, due):
-                return replace(_to_job(held), created=False, run_at=due)
-        message = f"the holder of key {wish.key!r} of {name} changed at each of {MOST_TRIES} looks"
+            # Another text than any before: a running job must see that it was asked for again.
+            again = write_arguments(call.arguments, again=new_token()[:8])
+            if store.replace_arguments(connection, held.id, held.key, again, call.due):
+                seen = read_arguments(call.snapshot)
+                return replace(
+                    _to_job(held), created=False, args=seen.args, kwargs=seen.kwargs or {}
+                )
+        message = f"the holder of key {key!r} of {name} changed at each of {MOST_TRIES} looks"
         raise BusyError(message)
 
+    def _ready(self) -> Parts:
+        """Return the parts, with the tables there and the server's clock known.
+
+        It writes nothing, since this may be a request that holds SQLite's write lock.
+        """
+        parts = self.parts
+        if not parts.runner.install():
+            raise NotInstalledError
+        if parts.reference.wants_sample:
+            parts.runner.look_at_clock()
+        return parts
+
+    def _say(self, error: DatabaseError) -> None:
+        """Raise in lazycron's own words what can be said so; return from other errors."""
+        if self.parts.runner.is_missing(error):
+            raise NotInstalledError from error
+        if fault_of(error) is Fault.BUSY:
+            raise BusyError(BUSY if self.parts.store.is_sqlite else None) from error
+
     # waking up
+
+    def _committed(self, connection: object) -> None:
+        del connection
+        self._mark(self.parts)
 
     def _mark(self, parts: Parts) -> None:
         """Let this process's next looks ask the database whatever the state file says."""
@@ -230,15 +283,17 @@ class Enqueuing(Managing):
         if self.waker is not None:
             self.waker()
 
-    def _tell(self, parts: Parts, due: datetime) -> None:
-        """Let the state file name the new row's due time, if it names a later one."""
-        self._mark(parts)
+    def _tell(self, parts: Parts, due: datetime, now: datetime) -> None:
+        """Let the state file name the new row's due time, and this request look at its end."""
         parts.facts.jobs_seen = True
+        parts.facts.lower_floor(due)
         try:
             parts.tell_due(due)
         except DatabaseError:
             # The row is committed; who looks next, within a minute, finds it.
             logger.warning("the state file could not be refreshed", extra={"action": "no_refresh"})
+        if due <= now and self.waker is not None:
+            self.waker()
 
     def _job(self, job_id: int) -> JobRow:
         if isinstance(job_id, bool) or not isinstance(job_id, int):
@@ -251,6 +306,35 @@ class Enqueuing(Managing):
         return row
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call to be enqueued: checked, with its arguments as they were, and when it is due."""
+
+    name: str
+    wish: Wish
+    arguments: Arguments
+    snapshot: str
+    now: datetime
+    due: datetime
+
+    def to_job(self, job_id: int | None) -> Job:
+        """Show what was enqueued."""
+        args, kwargs = self.arguments.args, self.arguments.kwargs or {}
+        if not all(map(is_snapshot, args)) or not all(map(is_snapshot, kwargs.values())):
+            seen = read_arguments(self.snapshot)
+            args, kwargs = seen.args, seen.kwargs or {}
+        return Job(
+            id=job_id,
+            task=self.name,
+            key=self.wish.key,
+            args=args,
+            kwargs=kwargs,
+            run_at=self.due,
+            status="unwritten" if job_id is None else "waiting",
+            created=None if job_id is None else True,
+        )
+
+
 class _Keeper:
     """Once keys in the database, for the time of one block."""
 
@@ -260,35 +344,50 @@ class _Keeper:
     def register(
         self, key: str, task: str | None, expires: timedelta | None, connection: object
     ) -> First:
-        now = self._cron._moment(None)  # noqa: SLF001 - one class in two halves
-        until = None if expires is None else now + expires
-        store, joined = self._open(connection)
-        for _ in range(MOST_TRIES):
-            if store.register_once(joined, key, task, now, until):
-                return First(mine=True, task=task, created_at=now, finished_at=None)
-            held = store.refuse_once(joined, key)
-            if held is not None:
-                return First(
-                    mine=False,
-                    task=held.task,
-                    created_at=held.created_at,
-                    finished_at=held.finished_at,
-                )
+        cron = self._cron
+        try:
+            store = cron._ready().store.jobs  # noqa: SLF001 - one class in two halves
+            joined = None if connection is None else to_connection(connection)
+            for _ in range(MOST_TRIES):
+                now = cron._moment(None)  # noqa: SLF001 - as above
+                until = None if expires is None else now + expires
+                if store.register_once(joined, key, task, now, until):
+                    return First(mine=True, task=task, created_at=now, finished_at=None)
+                held = store.refuse_once(joined, key)
+                if held is not None:
+                    return First(
+                        mine=False,
+                        task=held.task,
+                        created_at=held.created_at,
+                        finished_at=held.finished_at,
+                    )
+        except DatabaseError as error:
+            if connection is None:
+                cron._say(error)  # noqa: SLF001 - as above
+            raise
         message = f"once key {key!r} was taken and given back at each of {MOST_TRIES} looks"
         raise BusyError(message)
 
-    def finish(self, key: str, connection: object) -> None:
-        store, joined = self._open(connection)
-        store.finish_once(joined, key, self._cron._moment(None))  # noqa: SLF001 - as above
+    def finish(self, key: str, first: First, connection: object) -> None:
+        cron = self._cron
+        joined = None if connection is None else to_connection(connection)
+        now = cron._moment(None)  # noqa: SLF001 - as above
+        cron.parts.store.jobs.finish_once(joined, key, first.created_at, now)
 
-    def give_back(self, key: str, connection: object) -> None:
-        store, joined = self._open(connection)
-        store.give_back_once(joined, key)
-
-    def _open(self, connection: object) -> tuple[Any, Any]:
-        if connection is not None:
-            return self._cron.parts.store.jobs, to_connection(connection)
-        return self._cron._managing().store.jobs, None  # noqa: SLF001 - as above
+    def give_back(self, key: str, first: First, connection: object) -> None:
+        """Let the key go; what keeps it from that is told, the block's own error goes on."""
+        try:
+            joined = None if connection is None else to_connection(connection)
+            self._cron.parts.store.jobs.give_back_once(joined, key, first.created_at)
+        except DatabaseError as error:
+            # In a transaction that has failed the key goes with it.
+            logger.log(
+                logging.WARNING if connection is None else logging.DEBUG,
+                "once key %s could not be given back: %s",
+                key,
+                type(error).__name__,
+                extra={"action": "once_key_kept"},
+            )
 
 
 async def _hop(connection: object, act: Callable[[object], T]) -> T:
@@ -297,28 +396,11 @@ async def _hop(connection: object, act: Callable[[object], T]) -> T:
     return await in_connection(connection, act)
 
 
-def _new_job(job_id: int | None, name: str, wish: Wish, arguments: Arguments, due: datetime) -> Job:
-    return Job(
-        id=job_id,
-        task=name,
-        key=wish.key,
-        args=arguments.args,
-        kwargs=arguments.kwargs or {},
-        run_at=due,
-        status="unwritten" if job_id is None else "waiting",
-        created=None if job_id is None else True,
-    )
-
-
-def _with_arguments(job: Job, wish: Wish, arguments: Arguments) -> Job:
-    """Show the caller's own arguments, unless a job was given back that keeps its own."""
-    if job.created is False and wish.on_conflict == "keep":
-        return job
-    return replace(job, args=arguments.args, kwargs=arguments.kwargs or {})
-
-
 def _to_job(row: JobRow) -> Job:
-    arguments = read_arguments(row.arguments)
+    try:
+        arguments = read_arguments(row.arguments)
+    except Exception:  # noqa: BLE001 - a hand has been there: the job is shown all the same
+        arguments = Arguments()
     status = "dead" if row.state == State.DEAD else "running" if row.lock_token else "waiting"
     return Job(
         id=row.id,

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any, Protocol
 
-from lazycron.arguments import Arguments, complete_call
+from lazycron.arguments import Arguments, complete_call, read_arguments
 from lazycron.messages import (
     ELLIPSIS,
     ERROR_LENGTH,
@@ -101,8 +101,8 @@ class Execution:
     pause: Pause = never
 
 
-def execute(task: Task, execution: Execution, arguments: Arguments) -> Outcome:
-    """Call the task's function with its arguments and return what that came to.
+def execute(task: Task, execution: Execution, arguments: Arguments | str | None) -> Outcome:
+    """Call the task's function with its arguments, or their JSON; return what that came to.
 
     Whatever the function raises, SystemExit and its kind included, is a failure; a real one is
     handed back in `Outcome.interrupted`, to be obeyed once the outcome is recorded.
@@ -116,9 +116,11 @@ def execute(task: Task, execution: Execution, arguments: Arguments) -> Outcome:
         return _failed(Ended(error=error), ms, execution)
 
 
-def _call(task: Task, arguments: Arguments, execution: Execution) -> Ended:
+def _call(task: Task, given: Arguments | str | None, execution: Execution) -> Ended:
     run, pause, bridge = execution.run, execution.pause, execution.bridge
     try:
+        # Read here: a text that a hand has made unreadable is this job's failure alone.
+        arguments = given if isinstance(given, Arguments) else read_arguments(given)
         positional, named = complete_call(task.function, task.run_parameter, run, arguments)
         if task.is_async:
             return bridge(lambda: task.function(*positional, **named))

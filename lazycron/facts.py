@@ -35,7 +35,7 @@ class Facts:
     floor: datetime = EPOCH
     floor_until: float = 0.0
     jobs_seen: bool = False
-    marked_until: float = -inf
+    marked_at: float | None = None
     told: set[str] = field(default_factory=set)
 
     def out_of_order(self, error: str, now: datetime, monotonic: float) -> None:
@@ -49,17 +49,31 @@ class Facts:
 
     def mark(self, monotonic: float) -> None:
         """Note that something was enqueued whose commit may become visible within moments."""
-        self.marked_until = monotonic + MARK_LIFE
+        self.marked_at = monotonic
 
     def is_marked(self, monotonic: float) -> bool:
-        """Tell whether looks should ask the database whatever the state file says."""
-        return monotonic < self.marked_until
+        """Tell whether a look should ask the database whatever the state file says.
+
+        The first look that comes more than a few seconds after the last mark is the last to ask,
+        be it in a minute: on a quiet site nobody looked in between.
+        """
+        marked_at = self.marked_at
+        if marked_at is None:
+            return False
+        if monotonic >= marked_at + MARK_LIFE:
+            self.marked_at = None
+        return True
 
     def raise_floor(self, head: datetime, monotonic: float) -> None:
         """Remember that the index holds only unknown rows before `head`, for a minute."""
         if monotonic >= self.floor_until:
             self.floor_until = monotonic + FLOOR_LIFE
         self.floor = head
+
+    def lower_floor(self, due: datetime) -> None:
+        """Forget the floor if a known row was entered below it."""
+        if due < self.floor:
+            self.floor_until = -inf
 
     def floor_at(self, monotonic: float) -> datetime:
         """Return the moment before which all rows are unknown; forgotten once a minute."""

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 from lazycron.clock import to_moment
 from lazycron.durations import Duration, to_duration
-from lazycron.errors import ArgumentsError, ConfigurationError
+from lazycron.errors import ArgumentsError, ConfigurationError, ScheduleError
 from lazycron.messages import Json, shown
 from lazycron.schema import NAME_LENGTH
 
 OnConflict = Literal["keep", "replace", "raise"]
 JobState = Literal["waiting", "running", "dead"]
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 
 
@@ -47,12 +49,13 @@ class JobResult:
 
     `status` is "waiting", "running", "dead", or, once its row is gone, its last run's ("ok");
     "unknown" where neither row nor run is there (any more). `value` is what the function returned,
-    `error` the last message of a run that failed.
+    `message` what its last run said, and `error` the same of one that failed or was lost.
     """
 
     status: str
     value: Json = None
     error: str | None = None
+    message: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,7 @@ class Wish:
         """Return when the job is due if it is enqueued now."""
         if self.run_at is not None:
             return self.run_at
-        return now + (self.delay or timedelta(0))
+        return now if self.delay is None else now + self.delay
 
 
 Enqueue = Callable[[str, Wish, tuple[Any, ...], dict[str, Any]], Job]
@@ -121,13 +124,13 @@ def to_wish(
     wish = Wish(
         key=before.key if key is None else check_key(key),
         delay=before.delay if delay is None else to_duration(delay, what="delay"),
-        run_at=before.run_at if run_at is None else to_moment(run_at),
+        run_at=before.run_at if run_at is None else _to_due(run_at),
         connection=before.connection if connection is None else connection,
         on_commit=before.on_commit if on_commit is None else on_commit,
         on_conflict=before.on_conflict if on_conflict is None else on_conflict,
     )
     if wish.delay is not None and wish.run_at is not None:
-        message = f"delay={delay!r} and run_at={run_at!r} exclude each other"
+        message = f"delay={wish.delay} and run_at={wish.run_at} exclude each other"
         raise ConfigurationError(message)
     if wish.connection is not None and wish.on_commit is not None:
         message = "connection= and on_commit= exclude each other: both tie the row to a commit"
@@ -139,6 +142,18 @@ def to_wish(
         message = f"on_commit={shown(on_commit)}: pass a callable that takes a callback"
         raise ConfigurationError(message)
     return wish
+
+
+def _to_due(run_at: datetime | float) -> datetime:
+    due = to_moment(run_at)
+    # Other zones and clocks must be able to name it; and claims begin to look in 1970.
+    if not EARLIEST <= due <= LATEST:
+        message = (
+            f"run_at={shown(run_at)} is not accepted; pass a moment from {EARLIEST:%Y} to "
+            f"{LATEST:%Y}"
+        )
+        raise ScheduleError(message)
+    return due
 
 
 def check_key(key: object) -> str:

@@ -31,6 +31,7 @@ from lazycron.why import Explanation
 SHORTEST_OVERRIDE = timedelta(seconds=60)
 LONGEST_OVERRIDE = timedelta(days=30)
 MOST_TRIES = 10
+M = TypeVar("M", bound="Managing")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -38,13 +39,13 @@ Moment = datetime | float | None
 Name = str | Task
 
 
-def _on_tables(
-    verb: Callable[Concatenate["Managing", P], R],
-) -> Callable[Concatenate["Managing", P], R]:
+def on_tables(
+    verb: Callable[Concatenate[M, P], R],
+) -> Callable[Concatenate[M, P], R]:
     """Let a verb raise NotInstalledError where its tables were dropped under this process."""
 
     @wraps(verb)
-    def checked(self: "Managing", /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def checked(self: M, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return verb(self, *args, **kwargs)
         except DatabaseError as error:
@@ -78,7 +79,7 @@ class Managing(ABC):
             raise
         return True
 
-    @_on_tables
+    @on_tables
     def overview(self, now: Moment = None) -> list[TaskStatus]:
         """Return every task at a glance, by name, rows without code included."""
         parts, moment = self._managing(), self._moment(now)
@@ -89,12 +90,12 @@ class Managing(ABC):
             for name in names
         ]
 
-    @_on_tables
+    @on_tables
     def enable(self, name: Name) -> None:
         """Let a task run; its row stays due as it was. Raises UnknownTaskError."""
         self._switch(to_name(name), enabled=True)
 
-    @_on_tables
+    @on_tables
     def disable(self, name: Name) -> None:
         """Keep a task from running; a run under way is finished. Raises UnknownTaskError."""
         self._switch(to_name(name), enabled=False)
@@ -105,7 +106,7 @@ class Managing(ABC):
             self._row(name)
         self._refresh()
 
-    @_on_tables
+    @on_tables
     def set_interval(self, name: Name, duration: Duration) -> None:
         """Override a task's schedule by an interval, until `reset_schedule`.
 
@@ -117,7 +118,7 @@ class Managing(ABC):
         )
         self._override(to_name(name), Every(length))
 
-    @_on_tables
+    @on_tables
     def reset_schedule(self, name: Name) -> None:
         """Take an operator's interval back: the code's schedule counts again."""
         self._override(to_name(name), None)
@@ -147,7 +148,7 @@ class Managing(ABC):
                 raise
             return task.schedule
 
-    @_on_tables
+    @on_tables
     def release(self, name: Name, *, force: bool = False) -> bool:
         """End a claim and record its run as lost; False where nobody holds the row.
 
@@ -178,7 +179,7 @@ class Managing(ABC):
             self._refresh()
         return released
 
-    @_on_tables
+    @on_tables
     def forget(self, name: Name) -> None:
         """Delete the row of a task whose code is gone.
 
@@ -212,7 +213,7 @@ class Managing(ABC):
         found = parts.why.about(self.parts.registry.get(name), row, moment)
         return parts.why.with_switches(found, state)
 
-    @_on_tables
+    @on_tables
     def history(self, name: Name | None = None, limit: int = 40) -> list[RunRecord]:
         """Return the newest runs, newest first, of one task or of all."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
@@ -228,7 +229,7 @@ class Managing(ABC):
         """Return the newest lines of this host's log file, newest first."""
         return self.parts.logfile.tail(lines)
 
-    @_on_tables
+    @on_tables
     def state(self) -> State:
         """Return what the state file says, asking the database where it says nothing."""
         parts = self.parts
@@ -238,7 +239,7 @@ class Managing(ABC):
         self._managing()
         return self._refresh()
 
-    @_on_tables
+    @on_tables
     def set_triggers(self, *, traffic: bool | None = None, admin: bool | None = None) -> None:
         """Switch requests on or off as a trigger, for all hosts within a minute.
 
@@ -255,7 +256,7 @@ class Managing(ABC):
             parts.store.put_setting(name, ON if value else OFF, self._moment(None))
         self._refresh(settings=True)
 
-    @_on_tables
+    @on_tables
     def prune(self) -> int:
         """Delete history beyond `keep_runs` and `keep_age` at once, and expired once keys.
 

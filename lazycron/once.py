@@ -1,6 +1,7 @@
 """Effects that happen once: a key is registered before the effect, and a second time refused."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -43,11 +44,11 @@ class Keeper(Protocol):
     ) -> First:
         """Register a key, or count a refusal and tell who has it."""
 
-    def finish(self, key: str, connection: object) -> None:
-        """Note that the effect is finished."""
+    def finish(self, key: str, first: First, connection: object) -> None:
+        """Note that the effect of this registration is finished."""
 
-    def give_back(self, key: str, connection: object) -> None:
-        """Let a key go whose effect has failed."""
+    def give_back(self, key: str, first: First, connection: object) -> None:
+        """Let a key go whose effect has failed; raises nothing in place of the effect's error."""
 
 
 class Once(AbstractContextManager[First, None]):
@@ -88,12 +89,12 @@ class Once(AbstractContextManager[First, None]):
         if not first:
             return
         if kind is None:
-            self._keeper.finish(self._key, self._connection)
+            self._keeper.finish(self._key, first, self._connection)
         else:
-            self._keeper.give_back(self._key, self._connection)
+            self._keeper.give_back(self._key, first, self._connection)
 
 
-InConnection = Callable[[object, Callable[[object], Any]], Any]
+InConnection = Callable[[object, Callable[[object], Any]], Coroutine[Any, Any, Any]]
 
 
 class AsyncOnce(AbstractAsyncContextManager[First, None]):
@@ -109,9 +110,16 @@ class AsyncOnce(AbstractAsyncContextManager[First, None]):
 
     async def __aenter__(self) -> First:
         """Register the key; the value is truthy if the effect is this caller's to do."""
-        first: First = await self._hop(
-            self._connection, lambda joined: self._once(joined).__enter__()
+        registering = asyncio.ensure_future(
+            self._hop(self._connection, lambda joined: self._once(joined).__enter__())
         )
+        try:
+            first: First = await asyncio.shield(registering)
+        except asyncio.CancelledError as error:
+            # A registration under way in a thread cannot be called back: it is given back.
+            self._first = await registering
+            await self.__aexit__(type(error), error, None)
+            raise
         self._first = first
         return first
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
@@ -13,6 +13,12 @@ RECURRING = ""
 LATE_AFTER = timedelta(minutes=1)
 JOB_BASE = timedelta(seconds=30)
 OnLost = Literal["rerun", "skip"]
+
+# What counters hold of a due time that goes on after a pause or a postponement: which one it is,
+# and of the paused run how long its slices took and when the first began, in microseconds.
+GOES_ON, SLICES_MS, BEGAN = PASSING = ("goes_on_for", "slices_ms", "slices_began")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Status(StrEnum):
@@ -59,6 +65,27 @@ class Claim:
     arguments: str | None = None
     progress: str | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this due time was begun before: it was paused or postponed, and no more."""
+        return self.counters.get(GOES_ON) == _to_number(self.scheduled_for)
+
+    @property
+    def is_later_slice(self) -> bool:
+        """Whether the run was paused before: its slices share one history row."""
+        return self.goes_on and SLICES_MS in self.counters
+
+    @property
+    def began_at(self) -> datetime:
+        """When the run's first slice started."""
+        began = self.counters.get(BEGAN) if self.is_later_slice else None
+        return self.started_at if began is None else _to_moment(began, self.started_at)
+
+    @property
+    def earlier_ms(self) -> int:
+        """How long the run's earlier slices took."""
+        return self.counters[SLICES_MS] if self.is_later_slice else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +135,17 @@ class Settlement:
     losses: int
     counters: Mapping[str, int]
     ending: Ending = "stays"
+    replaced: bool = False
 
     @property
     def is_over(self) -> bool:
         """Whether the run has ended: slices of one run share one history row."""
-        return self.outcome.status is not Status.PAUSED
+        return self.replaced or self.outcome.status is not Status.PAUSED
+
+    @property
+    def clears_progress(self) -> bool:
+        """Whether the next run begins anew: after a success, or with other arguments."""
+        return self.replaced or self.outcome.status is Status.OK
 
 
 def settle(
@@ -143,8 +176,9 @@ def settle(
         attempts=step.attempts,
         failures=step.failures,
         losses=step.losses,
-        counters=_count(claim, outcome),
+        counters=_count(claim, outcome, goes_on=not replaced),
         ending=step.ending,
+        replaced=replaced,
     )
 
 
@@ -226,20 +260,32 @@ _COUNTED = {
 }
 
 
-def _count(claim: Claim, outcome: Outcome) -> dict[str, int]:
-    counters = dict(claim.counters)
-    if outcome.status is Status.PAUSED:
+def _count(claim: Claim, outcome: Outcome, *, goes_on: bool) -> dict[str, int]:
+    counters = {name: count for name, count in claim.counters.items() if name not in PASSING}
+    if goes_on and outcome.status in (Status.PAUSED, Status.POSTPONED):
+        counters[GOES_ON] = _to_number(claim.scheduled_for)
+    # A run that was asked to wait, or is only continued, does not start late.
+    if claim.attempt == 1 and not claim.goes_on:
+        _count_lateness(counters, claim.started_at - claim.scheduled_for)
+    if goes_on and outcome.status is Status.PAUSED:
         # Its run is counted, and timed as a whole, when its last slice ends.
-        counters["slices"] = counters.get("slices", 0) + 1
-        counters["slices_ms"] = counters.get("slices_ms", 0) + (outcome.ms or 0)
+        counters[SLICES_MS] = claim.earlier_ms + (outcome.ms or 0)
+        counters[BEGAN] = _to_number(claim.began_at)
         return counters
-    later_slice = counters.pop("slices", 0) > 0
-    counters.pop("slices_ms", None)
     for step in (_COUNTED[outcome.status], "runs", *(["retries"] if claim.attempt > 1 else [])):
         counters[step] = counters.get(step, 0) + 1
-    if claim.attempt == 1 and not later_slice:
-        _count_lateness(counters, claim.started_at - claim.scheduled_for)
     return counters
+
+
+def _to_number(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _to_moment(number: int, otherwise: datetime) -> datetime:
+    try:
+        return _EPOCH + number * _MICROSECOND
+    except OverflowError:  # a hand has been there
+        return otherwise
 
 
 def _count_lateness(counters: dict[str, int], lateness: timedelta) -> None:

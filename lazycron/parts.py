@@ -55,10 +55,10 @@ class Parts:
 
     def tell_due(self, due: datetime) -> None:
         """Write the state file anew if it names a later moment than a row that was just made."""
-        now = self.settings.clock.now()
-        state = self.statefile.read(now)
-        named = None if state is None else state.next
-        if named is None or named > self.reference.to_host(due):
+        if self.sync.is_wanted:
+            # The names of the known tasks are not known to the store yet: nothing would be due.
+            self.sync.bring_in(self.reference.now())
+        if not self.statefile.names(self.reference.to_host(due), self.settings.clock.now()):
             self.refresh_state()
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
-from lazycron.arguments import read_arguments
 from lazycron.burial import BETWEEN_LOOKS, Burial
 from lazycron.errors import ConfigurationError, NotInstalledError
 from lazycron.execute import Execution, execute
@@ -23,7 +22,7 @@ from lazycron.run import Hands, MakeOnce, Run
 from lazycron.store import SLICE, DatabaseError, Fault, Stamp, Store, fault_of, new_token
 from lazycron.sync import Sync
 from lazycron.tasks import Task
-from lazycron.ticks import Door, Tick
+from lazycron.ticks import EARLIEST, Door, Tick
 from lazycron.why import Why
 
 logger = logging.getLogger("lazycron")
@@ -236,7 +235,8 @@ class Runner:
             tick.stopped_by = "shutdown"
         elif budget.tasks is not None and tick.executed >= budget.tasks:
             tick.stopped_by = "tasks"
-        elif spent >= budget.length:
+        elif tick.executed and spent >= budget.length:
+            # Between runs: a slow look at the rows must not use up every tick's time for ever.
             tick.stopped_by = "seconds"
         else:
             return self._stamp(tick)
@@ -276,7 +276,11 @@ class Runner:
             self._leases.hold(claim, length, task.timeout, now) as lease,
         ):
             execution = self._execution(task, claim, lease, tick)
-            outcome = execute(task, execution, read_arguments(claim.arguments))
+            inside = EARLIEST.set(tick.earliest)
+            try:
+                outcome = execute(task, execution, claim.arguments)
+            finally:
+                EARLIEST.reset(inside)
             tick.interrupted = outcome.interrupted
             tick.executed += 1
             recorded = self._recorder.record(
@@ -305,17 +309,20 @@ class Runner:
 
     def _execution(self, task: Task, claim: Claim, lease: Lease, tick: Tick) -> Execution:
         def save(text: str, done: int | None, total: int | None) -> bool:
-            until = lease.now() + lease.length
+            # Renewals end with a task's time-out, whether it goes on or not.
+            until = None if timed_out() else lease.now() + lease.length
             kept = self._store.checkpoint(claim, text, done, total, until)
             lease.lost = lease.lost or not kept
             if kept:
                 tick.door.progressed(claim.name, done, total)
             return kept
 
-        def stopping() -> bool:
+        def timed_out() -> bool:
             end = lease.last_renewal
-            late = end is not None and self._clock.monotonic() >= end
-            return late or lease.lost or self.activity.stopping.is_set()
+            return end is not None and self._clock.monotonic() >= end
+
+        def stopping() -> bool:
+            return timed_out() or lease.lost or self.activity.stopping.is_set()
 
         def pause() -> bool:
             spent = timedelta(seconds=self._clock.monotonic() - tick.begun)
@@ -369,7 +376,9 @@ class Runner:
         for _ in range(1 + added // SLICE):
             if self._store.prune_older(tick.due - self._keep_age) < SLICE:
                 break
-        self._store.jobs.prune_once(tick.due)
+        for _ in range(1 + added // SLICE):
+            if self._store.jobs.prune_once(tick.due) < SLICE:
+                break
 
     def _decide(self, tick: Tick) -> Decisions:
         """Say what was decided about every task; in a visitor's tick, about those it touched."""

@@ -69,6 +69,8 @@ class StateFile:
         self.path = path
         self.problem: str | None = None
         self._monotonic = monotonic
+        self._lock = path.with_name(f"{path.name}.lock")
+        self._parsed: tuple[bytes, State | None] = (b"", None)
         self._remembered: tuple[float, State] | None = None
         self._had_lock = True
 
@@ -108,7 +110,23 @@ class StateFile:
             return None
         finally:
             os.close(descriptor)
-        return _parse(content) if len(content) <= LARGEST else None
+        last, state = self._parsed
+        if content != last:
+            state = _parse(content) if len(content) <= LARGEST else None
+            self._parsed = (content, state)
+        return state
+
+    def names(self, due: datetime, now: datetime) -> bool:
+        """Tell whether this moment or a sooner one is named, by a file that can be believed.
+
+        Read inside the lock: whoever asked the database before the caller's commit has written by
+        then, and whoever writes later has seen it.
+        """
+        with self._locked(shared=True) as held:
+            state = self.read(now)
+        if state is None or state.next is None or not (held or self.problem):
+            return False
+        return state.next <= due
 
     def refresh(self, ask: Callable[[State | None], State]) -> State:
         """Ask the database, inside the file's lock, and write what it says.
@@ -153,12 +171,11 @@ class StateFile:
         self._remembered = (self._monotonic() + REMEMBERED, state)
 
     @contextmanager
-    def _locked(self) -> Iterator[bool]:
-        lock = self.path.with_name(f"{self.path.name}.lock")
+    def _locked(self, *, shared: bool = False) -> Iterator[bool]:
         if fcntl is None:
             from filelock import FileLock, Timeout
 
-            held = FileLock(lock, timeout=LOCK_PATIENCE)
+            held = FileLock(self._lock, timeout=LOCK_PATIENCE)
             try:
                 held.acquire()
             except (Timeout, OSError):
@@ -170,25 +187,33 @@ class StateFile:
                 held.release()
             return
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = self._open_lock()
         except OSError:
             yield False
             return
         try:
-            with flocked(descriptor) as held_now:
+            with flocked(descriptor, shared=shared) as held_now:
                 yield held_now
         finally:
             os.close(descriptor)
 
+    def _open_lock(self) -> int:
+        try:
+            return os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+
 
 @contextmanager
-def flocked(descriptor: int) -> Iterator[bool]:
+def flocked(descriptor: int, *, shared: bool = False) -> Iterator[bool]:
     """Hold the lock of an open file, or go on without it after 0.2 s; say which.
 
-    Without flock, on Windows, always without.
+    Holders of a `shared` lock do not keep each other out. Without flock, on Windows, always
+    without.
     """
-    held = fcntl is not None and _flock_within(descriptor, LOCK_PATIENCE)
+    within = _flock_shared_within if shared else _flock_within
+    held = fcntl is not None and within(descriptor, LOCK_PATIENCE)
     try:
         yield held
     finally:
@@ -199,10 +224,18 @@ def flocked(descriptor: int) -> Iterator[bool]:
 
 
 def _flock_within(descriptor: int, seconds: float) -> bool:
+    return _lock_within(descriptor, seconds, fcntl.LOCK_EX)
+
+
+def _flock_shared_within(descriptor: int, seconds: float) -> bool:
+    return _lock_within(descriptor, seconds, fcntl.LOCK_SH)
+
+
+def _lock_within(descriptor: int, seconds: float, kind: int) -> bool:
     end = time.monotonic() + seconds
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except OSError:
             if time.monotonic() >= end:
                 return False

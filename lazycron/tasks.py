@@ -40,7 +40,7 @@ class Task:
     run_parameter: str | None
     enqueuer: Enqueuer | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the function returns
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the function returns
         """Call the function, as if it had never been registered."""
         return self.function(*args, **kwargs)
 
@@ -54,16 +54,16 @@ class Task:
         """What the registration says about the next run after one has ended."""
         return Policy(schedule=self.schedule, retry=self.retry, on_lost=self.on_lost)
 
-    def enqueue(self, *args: Any, **kwargs: Any) -> Job:
+    def enqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         """Enqueue a call: a job that runs after this response, or whenever its time comes.
 
         The arguments are stored as they are now. Raises ArgumentsError and BusyError.
         """
-        return self.using().enqueue(*args, **kwargs)
+        return self._wishless().enqueue(*args, **kwargs)
 
-    async def aenqueue(self, *args: Any, **kwargs: Any) -> Job:
+    async def aenqueue(self, /, *args: Any, **kwargs: Any) -> Job:
         """Do what `enqueue` does, from a coroutine."""
-        return await self.using().aenqueue(*args, **kwargs)
+        return await self._wishless().aenqueue(*args, **kwargs)
 
     def using(self, **options: Any) -> Using:
         """Wish for more about the next job: key, delay or run_at, connection or on_commit.
@@ -71,10 +71,13 @@ class Task:
         `on_conflict` says what happens where the key is taken: "keep" gives the waiting job back,
         "replace" gives it these arguments, "raise" raises KeyTakenError.
         """
+        return self._wishless().using(**options)
+
+    def _wishless(self) -> Using:
         if self.enqueuer is None:
             message = f"task {self.name} belongs to no LazyCron, so it cannot be enqueued"
             raise ConfigurationError(message)
-        return Using(self.name, self.enqueuer).using(**options)
+        return Using(self.name, self.enqueuer)
 
     def first_due(self, now: datetime) -> datetime | None:
         """Return when a row made now is due first; None for a task without a schedule."""

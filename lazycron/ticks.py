@@ -1,6 +1,7 @@
 """One tick as a value: through which door it came, and what it has done so far."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -8,6 +9,9 @@ from lazycron.durations import MICROSECOND
 from lazycron.execute import Bridge, in_a_new_loop
 from lazycron.moments import Moments
 from lazycron.reports import Budget, RunResult, StoppedBy, Trigger
+
+# Of the tick whose run this code belongs to: the first moment at which a row it makes is due.
+EARLIEST: ContextVar[datetime | None] = ContextVar("lazycron_earliest", default=None)
 
 
 def never() -> bool:

@@ -1,9 +1,11 @@
 """Every SQL statement lazycron sends; one small module per kind of row and per dialect."""
 
 from lazycron.store.claims import Stamp, new_token
+from lazycron.store.counted import Counted
 from lazycron.store.faults import DatabaseError, Fault, fault_of
 from lazycron.store.history import SLICE, RunRecord
-from lazycron.store.jobs import JobRow
+from lazycron.store.jobs import JobCounts, JobRow
+from lazycron.store.jobstore import JobStore
 from lazycron.store.rows import TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.store import EPOCH, Store
@@ -13,9 +15,12 @@ __all__ = [
     "SLICE",
     "Abandoned",
     "Changed",
+    "Counted",
     "DatabaseError",
     "Fault",
+    "JobCounts",
     "JobRow",
+    "JobStore",
     "Lost",
     "Recorded",
     "RunRecord",

@@ -8,9 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
+    Boolean,
     ColumnElement,
     Connection,
     Select,
+    Text,
     Update,
     and_,
     bindparam,
@@ -266,8 +269,19 @@ def claim_job(connection: Connection, claiming: Claiming, stamp: Stamp, name: st
 
 OURS = and_(t.c.id == bindparam("p_id"), t.c.lock_token == bindparam("p_token"))
 RENEW = update(t).where(OURS).values(next_run_at=bindparam("p_lease", type_=UTCDateTime))
-CHECKPOINT = RENEW.values(
-    progress=bindparam("p_progress"),
-    progress_done=bindparam("p_done"),
-    progress_total=bindparam("p_total"),
+# Of a job whose arguments were replaced meanwhile, the progress says nothing: it is not kept. And
+# past its time-out a run keeps its progress, but its lease runs out.
+_IS_OURS = func.coalesce(t.c.arguments, "") == bindparam("p_arguments")
+CHECKPOINT = (
+    update(t)
+    .where(OURS)
+    .values(
+        next_run_at=case(
+            (bindparam("p_renews", type_=Boolean), bindparam("p_lease", type_=UTCDateTime)),
+            else_=t.c.next_run_at,
+        ),
+        progress=case((_IS_OURS, bindparam("p_progress", type_=Text)), else_=null()),
+        progress_done=case((_IS_OURS, bindparam("p_done", type_=BigInteger)), else_=null()),
+        progress_total=case((_IS_OURS, bindparam("p_total", type_=BigInteger)), else_=null()),
+    )
 )

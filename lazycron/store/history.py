@@ -92,7 +92,7 @@ def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
         "h_job_id": None if claim.key == RECURRING else claim.id,
         "h_key": claim.key,
         "h_scheduled_for": claim.scheduled_for,
-        "h_started_at": claim.started_at,
+        "h_started_at": claim.began_at,
         "h_finished_at": settlement.finished_at,
         "h_ms": _whole_ms(settlement),
         "h_status": outcome.status.value,
@@ -110,7 +110,7 @@ def _whole_ms(settlement: Settlement) -> int | None:
     """Return how long the run took, its paused slices included."""
     if settlement.outcome.ms is None:
         return None
-    return settlement.outcome.ms + settlement.claim.counters.get("slices_ms", 0)
+    return settlement.outcome.ms + settlement.claim.earlier_ms
 
 
 def insert_run(connection: Connection, settlement: Settlement, by: str) -> None:
@@ -124,10 +124,11 @@ def newest(connection: Connection, name: str | None, limit: int) -> list[RunReco
         rows = connection.execute(NEWEST, {"p_limit": limit})
     else:
         rows = connection.execute(NEWEST_OF, {"p_limit": limit, "p_name": name})
-    return [_to_record(row) for row in rows]
+    return [to_record(row) for row in rows]
 
 
-def _to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
+def to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
+    """Read a run back."""
     return RunRecord(
         id=row.id,
         task=row.name,
@@ -151,7 +152,7 @@ def _to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
 def newest_of_job(connection: Connection, job_id: int) -> RunRecord | None:
     """Read the newest run of a job, whose row may be gone."""
     row = connection.execute(NEWEST_OF_JOB, {"p_id": job_id}).one_or_none()
-    return None if row is None else _to_record(row)
+    return None if row is None else to_record(row)
 
 
 def beyond(connection: Connection, name: str, keep: int) -> int | None:

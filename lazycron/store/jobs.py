@@ -1,5 +1,6 @@
 """Jobs: their rows made, found, changed and ended, each guarded by what was seen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -74,7 +75,6 @@ VALUES = {
     "created_at": bindparam("p_now", type_=UTCDateTime),
 }
 INSERT = insert(t).values(VALUES)
-INSERT_RETURNING = INSERT.returning(t.c.id)
 # A unique key that is taken must not end the caller's transaction, as an error would.
 INSERT_UNLESS_TAKEN = {
     "postgresql": postgresql.insert(t)
@@ -88,26 +88,24 @@ INSERT_UNLESS_TAKEN = {
 }
 
 
-def add(
-    connection: Connection,
-    *,
-    name: str,
-    key: str | None,
-    arguments: str,
-    due: datetime,
-    now: datetime,
-) -> int | None:
-    """Insert a job's row and return its id; None where the key is taken.
-
-    A key in somebody's open transaction is waited for until that has ended.
-    """
-    values = {
+def values(
+    *, name: str, key: str | None, arguments: str, due: datetime, now: datetime
+) -> dict[str, Any]:
+    """Return the parameters of the INSERTs."""
+    return {
         "p_name": name,
         "p_key": key,
         "p_arguments": arguments,
         "p_due": due,
         "p_now": now,
     }
+
+
+def add(connection: Connection, values: Mapping[str, Any]) -> int | None:
+    """Insert a job's row and return its id; None where the key is taken.
+
+    A key in somebody's open transaction is waited for until that has ended.
+    """
     statement = INSERT_UNLESS_TAKEN.get(connection.dialect.name)
     if statement is not None:
         found: int | None = connection.execute(statement, values).scalar()
@@ -136,9 +134,7 @@ def by_id(connection: Connection, job_id: int) -> JobRow | None:
     return _to_job(connection.execute(BY_ID, {"p_id": job_id}).one_or_none())
 
 
-def by_key(
-    connection: Connection, name: str, key: str, *, as_it_is: bool = False
-) -> JobRow | None:
+def by_key(connection: Connection, name: str, key: str, *, as_it_is: bool = False) -> JobRow | None:
     """Read the job that holds a key.
 
     `as_it_is` reads past the snapshot of a transaction, which on MariaDB and MySQL may be older

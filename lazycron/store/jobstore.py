@@ -1,42 +1,71 @@
 """Jobs and once keys: each method a transaction of its own, or a part of the caller's."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
-from lazycron.store import history, jobs, once, sqlite
+from lazycron.store import counted, history, jobs, once
+from lazycron.store.counted import Counted
+from lazycron.store.engine import hasty_engine
+from lazycron.store.faults import DatabaseError, Fault, fault_of
 from lazycron.store.history import RunRecord
-from lazycron.store.jobs import JobRow
+from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.once import OnceRow
+from lazycron.store.sqlite import Insert
 
-# How long enqueueing and once keys wait for SQLite's write lock: a request may hold it itself.
-PATIENCE_MS = 250
+# For how long a statement that lost a deadlock is sent again.
+DEADLOCKS_PATIENCE = 1.0
+
+T = TypeVar("T")
 
 
 class JobStore:
     """What is asked of the database about jobs and once keys.
 
-    A connection handed in is the caller's, and its transaction stays his.
+    A connection handed in is the caller's, and its transaction stays his. On SQLite what a request
+    asks for goes by connections that wait a quarter of a second for the file's write lock, which
+    the request may hold itself.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._is_sqlite = engine.dialect.name == "sqlite"
+        self._hasty = hasty_engine(engine) if self._is_sqlite else engine
+        self._insert = Insert(self._hasty, jobs.INSERT_UNLESS_TAKEN["sqlite"])
+
+    def close(self) -> None:
+        """Close the connections that are this part's own."""
+        if self._is_sqlite:
+            self._hasty.dispose()
 
     @contextmanager
-    def _joining(self, connection: Connection | None) -> Iterator[Connection]:
+    def _joining(
+        self, connection: Connection | None, *, hastily: bool = True
+    ) -> Iterator[Connection]:
         if connection is not None:
             yield connection
             return
-        if self._engine.dialect.name != "sqlite":
-            with self._engine.begin() as own:
-                yield own
-            return
-        with self._engine.connect() as own, sqlite.busy_timeout(own, PATIENCE_MS):
+        with (self._hasty if hastily else self._engine).begin() as own:
             yield own
-            own.commit()
+
+    def _unless_deadlocked(self, connection: Connection | None, act: Callable[[], T]) -> T:
+        """Do something again that lost a deadlock, unless it is a part of the caller's transaction.
+
+        On MariaDB and MySQL two inserts of one key that wait for the same row to go may deadlock.
+        """
+        end = time.monotonic() + DEADLOCKS_PATIENCE
+        while True:
+            try:
+                return act()
+            except DatabaseError as error:
+                theirs = connection is not None or self._is_sqlite
+                if theirs or fault_of(error) is not Fault.BUSY or time.monotonic() >= end:
+                    raise
 
     def add(
         self,
@@ -49,20 +78,32 @@ class JobStore:
         now: datetime,
     ) -> int | None:
         """Insert a job's row and return its id; None where its key is taken."""
-        with self._joining(connection) as joined:
-            return jobs.add(joined, name=name, key=key, arguments=arguments, due=due, now=now)
+        values = jobs.values(name=name, key=key, arguments=arguments, due=due, now=now)
+        if connection is None and self._is_sqlite:
+            found: int | None = self._insert(values)
+            return found
+
+        def insert() -> int | None:
+            with self._joining(connection) as joined:
+                return jobs.add(joined, values)
+
+        return self._unless_deadlocked(connection, insert)
 
     def replace_arguments(
         self, connection: Connection | None, job_id: int, key: str, arguments: str, due: datetime
     ) -> bool:
         """Give a waiting or running job other arguments; False if it has ended meanwhile."""
-        with self._joining(connection) as joined:
-            return jobs.replace_arguments(joined, job_id, key, arguments, due)
+
+        def change() -> bool:
+            with self._joining(connection) as joined:
+                return jobs.replace_arguments(joined, job_id, key, arguments, due)
+
+        return self._unless_deadlocked(connection, change)
 
     def by_key(self, name: str, key: str, connection: Connection | None = None) -> JobRow | None:
         """Read the job that holds a key."""
         with self._joining(connection) as joined:
-            return jobs.by_key(joined, name, key)
+            return jobs.by_key(joined, name, key, as_it_is=connection is not None)
 
     def by_id(self, job_id: int) -> JobRow | None:
         """Read a job by its id."""
@@ -74,13 +115,13 @@ class JobStore:
         with self._engine.connect() as connection:
             return jobs.listed(connection, status, limit)
 
-    def retry(self, job_id: int, key: str | None, now: datetime) -> bool:
-        """Start a dead job anew; False if it is not dead, or if another has its key."""
+    def retry(self, job_id: int, key: str | None, now: datetime) -> bool | None:
+        """Start a dead job anew; False if it is not dead, None if another has its key."""
         try:
             with self._engine.begin() as connection:
                 return jobs.retry(connection, job_id, key, now)
         except IntegrityError:
-            return False
+            return None
 
     def discard(self, job_id: int, now: datetime) -> bool:
         """Delete a job's row unless it is running."""
@@ -97,10 +138,15 @@ class JobStore:
         with self._engine.connect() as connection:
             return jobs.any_waiting(connection, names)
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Count each task's jobs by state."""
+    def counts(self) -> dict[str, JobCounts]:
+        """Count each task's jobs by what they are doing."""
         with self._engine.connect() as connection:
             return jobs.counts(connection)
+
+    def counted(self, names: Sequence[str]) -> dict[str, Counted]:
+        """Count what the history still holds of tasks that have no row of their own."""
+        with self._engine.connect() as connection:
+            return counted.counted(connection, names)
 
     # once keys
 
@@ -112,24 +158,37 @@ class JobStore:
         now: datetime,
         expires: datetime | None,
     ) -> bool:
-        """Register a once key before its effect; False where it is taken."""
-        with self._joining(connection) as joined:
-            return once.register(joined, key, task, now, expires)
+        """Register a once key before its effect; False where it is taken.
+
+        A task's run, for which nobody waits, waits for SQLite's write lock as long as need be.
+        """
+
+        def register() -> bool:
+            with self._joining(connection, hastily=task is None) as joined:
+                return once.register(joined, key, task, now, expires)
+
+        return self._unless_deadlocked(connection, register)
 
     def refuse_once(self, connection: Connection | None, key: str) -> OnceRow | None:
         """Count a refusal and tell who has the key; None if it was given back meanwhile."""
-        with self._joining(connection) as joined:
-            return once.refuse(joined, key)
 
-    def finish_once(self, connection: Connection | None, key: str, now: datetime) -> None:
-        """Note that a once key's effect is finished."""
-        with self._joining(connection) as joined:
-            once.finish(joined, key, now)
+        def refuse() -> OnceRow | None:
+            with self._joining(connection, hastily=False) as joined:
+                return once.refuse(joined, key)
 
-    def give_back_once(self, connection: Connection | None, key: str) -> None:
-        """Let a once key go whose effect has failed."""
-        with self._joining(connection) as joined:
-            once.give_back(joined, key)
+        return self._unless_deadlocked(connection, refuse)
+
+    def finish_once(
+        self, connection: Connection | None, key: str, created_at: datetime, now: datetime
+    ) -> None:
+        """Note that the effect of a once key registered at that moment is finished."""
+        with self._joining(connection, hastily=False) as joined:
+            once.finish(joined, key, created_at, now)
+
+    def give_back_once(self, connection: Connection | None, key: str, created_at: datetime) -> None:
+        """Let a once key go that was registered at that moment, and whose effect has failed."""
+        with self._joining(connection, hastily=False) as joined:
+            once.give_back(joined, key, created_at)
 
     def prune_once(self, now: datetime) -> int:
         """Delete up to a thousand expired once keys."""

@@ -45,15 +45,11 @@ async def in_connection(given: Any, act: Callable[[object], T]) -> T:  # noqa: A
     return act(given)
 
 
-def at_commit(connection: Connection, call: Callable[[], None]) -> None:
-    """Call once when the connection's transaction commits.
+def at_commit(connection: Connection, call: Callable[[object], None]) -> None:
+    """Call with the connection whenever it commits; naming the same function again adds nothing.
 
     It is called before the commit is visible to others, and not at savepoints: enough to know
     that there will be something to look at, and no more.
     """
-
-    def committed(connection: Connection) -> None:
-        del connection
-        call()
-
-    event.listen(connection, "commit", committed, once=True)
+    if not event.contains(connection, "commit", call):
+        event.listen(connection, "commit", call)

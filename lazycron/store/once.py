@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, null, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -45,8 +45,10 @@ INSERT_UNLESS_TAKEN = {
 BY_KEY = o.c.key == bindparam("p_key")
 EXPIRE = delete(o).where(BY_KEY, o.c.expires_at <= bindparam("p_now", type_=UTCDateTime))
 REFUSE = update(o).where(BY_KEY).values(refused=o.c.refused + 1)
-FINISH = update(o).where(BY_KEY).values(finished_at=bindparam("p_now", type_=UTCDateTime))
-GIVE_BACK = delete(o).where(BY_KEY, o.c.finished_at.is_(null()))
+# An expired key may be somebody else's by the time its first holder comes back.
+OURS = and_(BY_KEY, o.c.created_at == bindparam("p_created", type_=UTCDateTime))
+FINISH = update(o).where(OURS).values(finished_at=bindparam("p_now", type_=UTCDateTime))
+GIVE_BACK = delete(o).where(OURS, o.c.finished_at.is_(null()))
 READ = select(o).where(BY_KEY)
 OLDEST = (
     select(o.c.key)
@@ -83,14 +85,14 @@ def refuse(connection: Connection, key: str) -> OnceRow | None:
     return None if row is None else OnceRow(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
 
 
-def finish(connection: Connection, key: str, now: datetime) -> None:
-    """Note that the effect is finished."""
-    connection.execute(FINISH, {"p_key": key, "p_now": now})
+def finish(connection: Connection, key: str, created_at: datetime, now: datetime) -> None:
+    """Note that the effect of a key registered at that moment is finished."""
+    connection.execute(FINISH, {"p_key": key, "p_created": created_at, "p_now": now})
 
 
-def give_back(connection: Connection, key: str) -> None:
-    """Let a key go whose effect has failed."""
-    connection.execute(GIVE_BACK, {"p_key": key})
+def give_back(connection: Connection, key: str, created_at: datetime) -> None:
+    """Let a key go that was registered at that moment, and whose effect has failed."""
+    connection.execute(GIVE_BACK, {"p_key": key, "p_created": created_at})
 
 
 def prune(connection: Connection, now: datetime) -> int:

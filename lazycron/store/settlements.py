@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from lazycron.messages import counters_from_json, to_json
-from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State, Status
+from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store import prepared
@@ -75,7 +75,7 @@ SETTLED: dict[str, Any] = {
     "failures": bindparam("p_failures"),
     "losses": bindparam("p_losses"),
     "attempts": bindparam("p_attempts"),
-    # A success clears the progress; a pause brings its own; any other end keeps the last one.
+    # A success clears the progress, and so do new arguments; any other end keeps the last one.
     "progress": case(
         (bindparam("p_clear", type_=Boolean), null()),
         else_=func.coalesce(bindparam("p_progress", type_=Text), t.c.progress),
@@ -136,7 +136,7 @@ def settled(settlement: Settlement) -> dict[str, Any]:
         "p_failures": settlement.failures,
         "p_losses": settlement.losses,
         "p_attempts": settlement.attempts,
-        "p_clear": outcome.status is Status.OK,
+        "p_clear": settlement.clears_progress,
         "p_progress": outcome.progress,
         "p_counters": to_json(dict(settlement.counters)),
     }

@@ -76,6 +76,7 @@ class Store:
 
     def close(self) -> None:
         """Close the pool's connections."""
+        self.jobs.close()
         self.engine.dispose()
 
     def know(self, leases: Mapping[str, timedelta]) -> None:
