@@ -36,10 +36,15 @@ def begin_by_hand(engine: Engine) -> Engine:
     return engine
 
 
+def quickly(url: URL) -> dict[str, Any]:
+    """Connect to MariaDB without TLS, which takes a hundred times as long."""
+    return {"ssl_disabled": True} if url.get_backend_name() == "mariadb" else {}
+
+
 OWN: dict[str, Callable[[URL], Engine]] = {
     "plain": create_engine,
     "pool of one": lambda url: create_engine(url, pool_size=1, max_overflow=0, pool_timeout=5),
-    "no pool": lambda url: create_engine(url, poolclass=NullPool),
+    "no pool": lambda url: create_engine(url, poolclass=NullPool, connect_args=quickly(url)),
     "serializable": lambda url: create_engine(url, isolation_level="SERIALIZABLE"),
     "repeatable": lambda url: create_engine(
         url,
@@ -64,7 +69,7 @@ def test_an_apps_own_engine_has_one_winner_and_quiet_losers(
         for name in ("a", "b", "c"):
             cron.task(every="minute", name=name)(lambda name=name: ran.append(name))
         cron.run_due()
-    for _ in range(5):
+    for _ in range(3):
         ran.clear()
         clock.tick("60s")
         barrier = threading.Barrier(4)
@@ -86,7 +91,7 @@ def test_an_apps_own_engine_has_one_winner_and_quiet_losers(
             thread.join()
         assert errors == []
         assert sorted(ran) == ["a", "b", "c"]
-    assert statuses(crons[0]) == ["ok"] * 15
+    assert statuses(crons[0]) == ["ok"] * 9
     with app.connect() as connection:
         assert connection.get_isolation_level() == level
     app.dispose()
@@ -110,11 +115,12 @@ def test_nothing_is_checked_out_while_a_task_runs(url: URL, make_cron: MakeCron,
         found.append((out(engine), out(app)))
         raise RuntimeError
 
-    for number in range(20):
+    times = 20 if kind == "pool of one" else 3
+    for number in range(times):
         cron.task(every="hour", name=f"task{number}")(failing)
-    for number in range(20):
+    for number in range(times):
         cron.run_now(f"task{number}")
-    assert found == [(0, 0)] * 20
+    assert found == [(0, 0)] * times
     assert out(engine) == 0
     app.dispose()
 
