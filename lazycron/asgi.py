@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from lazycron.app import LazyCron
+from lazycron.crew import Loop, Report, Visit
 from lazycron.endpoint import Endpoint, Reply, Request, Waiting
 from lazycron.mount import Everything, Mount, TickIn, to_mount
-from lazycron.trigger import Loop, Report, Trigger, Visit, bridge_to
+from lazycron.trigger import Trigger, bridge_to
 
 logger = logging.getLogger("lazycron")
 

@@ -27,6 +27,7 @@ from lazycron.slices import Ended, Pause, adrive, drive, never
 from lazycron.tasks import Task
 
 LOOP_POLL = 1.0
+STOPPED_FOR_GOOD = 10
 
 
 Call = Callable[[], Coroutine[Any, Any, Any]]
@@ -76,12 +77,14 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Bridge:
 
 
 def _wait(future: Future[Ended], loop: asyncio.AbstractEventLoop) -> Ended:
+    stopped = 0
     while True:
         try:
             return future.result(timeout=LOOP_POLL)
         except StillRunning:
             # A loop that was stopped for good never completes the future.
-            if loop.is_closed():
+            stopped = 0 if loop.is_running() else stopped + 1
+            if loop.is_closed() or stopped > STOPPED_FOR_GOOD:
                 return Ended(error=RuntimeError("the app's event loop closed during the run"))
 
 

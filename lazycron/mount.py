@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from lazycron.app import LazyCron
+from lazycron.crew import Visit
 from lazycron.endpoint import Endpoint, Waiting
 from lazycron.errors import ConfigurationError
-from lazycron.trigger import Trigger, Visit, trigger_of
+from lazycron.trigger import Trigger, trigger_of
 
 logger = logging.getLogger("lazycron")
 

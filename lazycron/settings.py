@@ -16,6 +16,7 @@ from lazycron.schedules import to_zone
 
 SHORTEST_SECRET = 16
 SHORTEST_LEASE = timedelta(seconds=1)
+HANGING = timedelta(seconds=20)
 OFF = "off"
 
 
@@ -43,6 +44,14 @@ class Settings:
         if self.enabled is not None:
             return self.enabled
         return os.environ.get("LAZYCRON", "").strip().lower() != OFF
+
+    @property
+    def hanging_after(self) -> timedelta:
+        """How long a run may take before it is said to hang: the budget's seconds.
+
+        Where those are without limit, twenty: otherwise one hanging run would stop all others.
+        """
+        return HANGING if self.budget.seconds is None else self.budget.length
 
     def all_secrets(self) -> tuple[str, ...]:
         """Return the secrets, the environment's LAZYCRON_SECRET where none was given."""

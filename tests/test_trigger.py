@@ -18,9 +18,10 @@ from lazycron import Budget, LazyCron
 from lazycron import trigger as trigger_module
 from lazycron.asgi import LazyCronMiddleware as Asgi
 from lazycron.asgi import Receive, Scope, Send
+from lazycron.crew import MOST_THREADS
 from lazycron.errors import ConfigurationError
 from lazycron.testing import ManualClock
-from lazycron.trigger import MOST_THREADS, Trigger, trigger_of
+from lazycron.trigger import Trigger, trigger_of
 from lazycron.wsgi import Environ, StartResponse
 from lazycron.wsgi import LazyCronMiddleware as Wsgi
 from tests.conftest import MakeCron
@@ -642,7 +643,7 @@ def test_switched_off_by_the_environment_nothing_looks(
 
 
 def test_requests_stand_back_for_a_loop_that_is_alive(cron: LazyCron, clock: ManualClock) -> None:
-    """A heartbeat younger than half a minute in the state file keeps visitors from ticking."""
+    """A heartbeat younger than 45 seconds in the state file keeps visitors from ticking."""
     runs = register(cron)
     visit = visitor(cron)
     visit()
@@ -651,7 +652,7 @@ def test_requests_stand_back_for_a_loop_that_is_alive(cron: LazyCron, clock: Man
     cron.parts.refresh_state(settings=True)
     visit()
     assert runs == []
-    clock.tick(31)
+    clock.tick(46)
     visit()
     assert runs == ["minute"]
 
