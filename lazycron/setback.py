@@ -3,20 +3,24 @@
 from datetime import datetime, timedelta
 
 from lazycron.errors import ScheduleError
-from lazycron.outcomes import Status
+from lazycron.outcomes import Policy, Status
 from lazycron.schedules import Crontab, parse
 from lazycron.store import Store, TaskRow
 
 GRACE = timedelta(seconds=1)
 
 
-def mend(store: Store, row: TaskRow, now: datetime, lease: timedelta) -> bool:
+def mend(store: Store, row: TaskRow, now: datetime, lease: timedelta, policy: Policy) -> bool:
     """Bring a row back that was stamped later than now; return whether it was moved.
 
     A free row is due as long after now as it was after its stamp, a crontab's at its next regular
     time. A claim ends a lease after now, unless its live holder renews it, which he does sooner.
+    A run that was lost has no stamp of its burial: it waits no longer than if it were buried now.
     """
     stamp = row.last_run_at or row.created_at
+    if row.last_status == Status.LOST and not row.running and stamp <= now:
+        due = _after_loss(row, policy, now)
+        return due + GRACE < row.next_run_at and store.move(row, due)
     if stamp <= now + GRACE or row.next_run_at < stamp:
         return False
     if row.running:
@@ -24,6 +28,16 @@ def mend(store: Store, row: TaskRow, now: datetime, lease: timedelta) -> bool:
         return until < row.next_run_at and store.shorten_lease(row, until)
     due = min(now + (row.next_run_at - stamp), _regular(row, now))
     return due < row.next_run_at and store.move(row, due)
+
+
+def _after_loss(row: TaskRow, policy: Policy, now: datetime) -> datetime:
+    try:
+        schedule = parse(row.schedule_now)
+    except ScheduleError:
+        return row.next_run_at
+    if policy.on_lost == "skip":
+        return schedule.next_after(now)
+    return now + policy.retry.after_loss(row.losses, schedule.retry_base)
 
 
 def _regular(row: TaskRow, now: datetime) -> datetime:

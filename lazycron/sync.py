@@ -81,7 +81,8 @@ class Sync:
         rows = {row.name: row for row in self._store.known_rows()}
         for row in rows.values():
             # Moments handed in by a caller say nothing about the clock.
-            if by_clock and mend(self._store, row, now, self.lease_of_name(row.name)):
+            task = self._registry[row.name]
+            if by_clock and mend(self._store, row, now, self.lease_of(task), task.policy):
                 self._facts.set_back_at = now
         made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
         self._keep_seen(rows, now)

@@ -10,6 +10,7 @@ from sqlalchemy import URL
 from lazycron import LazyCron
 from lazycron.clock import SystemClock
 from lazycron.moments import Moments
+from lazycron.outcomes import OnLost
 from lazycron.reference import Reference
 from lazycron.setback import mend
 from lazycron.store import EPOCH
@@ -319,15 +320,51 @@ def test_a_claim_from_the_future_ends_a_lease_from_now(cron: LazyCron, clock: Ma
     assert statuses(cron)[0] == "lost"
 
 
+@pytest.mark.parametrize(("on_lost", "due"), [("rerun", 0), ("skip", 3600)])
+def test_a_run_lost_while_the_clock_was_ahead_is_not_put_off_until_then(
+    cron: LazyCron, clock: ManualClock, on_lost: OnLost, due: int
+) -> None:
+    """Its row bears the stamp of its claim, from before the clock went wrong."""
+    cron.task(every="hour", name="hourly", on_lost=on_lost)(lambda: None)
+    cron.run_due()
+    claim_by_name(cron, "hourly", clock.now())
+    clock.tick("1m")
+    clock.jump(HOURS)
+    for _ in range(2):
+        cron.parts.runner._burial.look(clock.now(), EPOCH, clock.now())
+        clock.tick("0.5s")
+    assert statuses(cron) == ["lost"]
+    clock.jump(-HOURS)
+    clock.tick("61s")
+    cron.parts.sync.bring_in(clock.now())
+    row = row_of(cron, "hourly")
+    assert row.next_run_at == clock.now() + seconds(due)
+    # A run that is repeated is worked off for the same due time: its effects are keyed by that.
+    assert row.scheduled_for == (START if on_lost == "rerun" else row.next_run_at)
+    assert cron.parts.facts.set_back_at == clock.now()
+
+
+def test_a_row_that_waits_after_a_loss_is_not_mended(cron: LazyCron, clock: ManualClock) -> None:
+    """It waits as long as it should from its burial on."""
+    task = cron.task(every="hour", name="hourly")(lambda: None)
+    cron.sync()
+    for _ in range(2):
+        claim_by_name(cron, "hourly", clock.now())
+        cron.release("hourly", force=True)
+    row = row_of(cron, "hourly")
+    assert row.next_run_at == clock.now() + timedelta(hours=2)
+    assert not mend(cron.parts.store, row, clock.now(), seconds(300), task.policy)
+
+
 def test_a_row_that_is_as_it_should_be_is_not_mended(cron: LazyCron, clock: ManualClock) -> None:
     """A second ahead is what clocks are; a failed row keeps its wait."""
-    cron.task(every="hour", name="hourly")(lambda: None)
+    task = cron.task(every="hour", name="hourly")(lambda: None)
     cron.sync()
     row = row_of(cron, "hourly")
     store = cron.parts.store
     for early in (timedelta(0), seconds(1)):
-        assert not mend(store, row, clock.now() - early, seconds(300))
-    assert mend(store, row, clock.now() - seconds(2), seconds(300))
+        assert not mend(store, row, clock.now() - early, seconds(300), task.policy)
+    assert mend(store, row, clock.now() - seconds(2), seconds(300), task.policy)
     assert row_of(cron, "hourly").next_run_at == START + timedelta(hours=1) - seconds(2)
 
 

@@ -236,8 +236,13 @@ MOVE = update(t).where(AS_SEEN).values(MOVED)
 
 
 def move(connection: Connection, row: TaskRow, next_run_at: datetime) -> bool:
-    """Move a free row's due time; False if the row has changed since it was seen."""
-    values = _seen(row) | {"p_next": next_run_at, "p_scheduled_for": next_run_at}
+    """Move a free row's due time; False if the row has changed since it was seen.
+
+    A due time that is being tried again stays the one it is: effects are keyed by it.
+    """
+    kept = row.attempts > 0 and row.scheduled_for <= next_run_at
+    nominal = row.scheduled_for if kept else next_run_at
+    values = _seen(row) | {"p_next": next_run_at, "p_scheduled_for": nominal}
     return connection.execute(MOVE, values).rowcount == 1
 
 
