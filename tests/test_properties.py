@@ -38,6 +38,10 @@ EVERY = {"minutely": "1m", "hourly": "1h", "nightly": "1d"}
 CHANGED = EVERY | {"hourly": "5m", "nightly": "7h"}
 VERSIONS = (EVERY, CHANGED)
 
+pytestmark = pytest.mark.races
+
+VERBS = ("disable", "enable", "set_interval", "reset_schedule", "release", "run_now")
+
 owners = st.integers(0, 2)
 names = st.sampled_from(sorted(EVERY))
 
@@ -47,6 +51,7 @@ class Held:
     """A run that an owner began and has not ended; `lost` once the row was taken from him."""
 
     claim: Claim
+    renew_at: timedelta
     lost: bool = False
 
 
@@ -60,17 +65,16 @@ class Owner:
             url, state_file=folder / f"{id(self)}.json", clock=self.clock, lease=LEASE, keep_runs=10
         )
         for name, every in VERSIONS[version].items():
-            self.cron.task(every=every, name=name, first_run="1m")(lambda: None)
+            self.cron.task(every=every, name=name, first_run=0)(lambda: None)
         self.held: list[Held] = []
 
-    def begin(self) -> None:
-        """Claim what is due, and be busy with it."""
-        now = self.clock.now()
-        claim = self.cron.parts.store.claim(
-            Stamp(due=now, start=now, token=new_token(), by="o:1", trigger="cli", floor=EPOCH)
-        )
+    def begin(self, name: str | None, renew_at: timedelta) -> None:
+        """Claim what is due, or this task due or not, and be busy with it."""
+        now, store = self.clock.now(), self.cron.parts.store
+        stamp = Stamp(due=now, start=now, token=new_token(), by="o:1", trigger="cli", floor=EPOCH)
+        claim = store.claim(stamp) if name is None else store.claim_by_name(name, stamp)
         if claim is not None:
-            self.held.append(Held(claim))
+            self.held.append(Held(claim, renew_at))
 
     def renew(self, held: Held) -> bool:
         """Renew a lease, as its thread does each third of it."""
@@ -124,19 +128,20 @@ class World(RuleBasedStateMachine):
 
     # what happens
 
-    @rule(seconds=st.integers(1, 600))
+    @rule(seconds=st.sampled_from([1, 19, 61, 600]) | st.integers(1, 600))
     def let_time_pass(self, seconds: int) -> None:
         """Let time pass, in which the living renew their leases."""
-        left = timedelta(seconds=seconds)
-        while left > timedelta(0):
-            step = min(left, THIRD)
-            left -= step
+        until = self.passed + timedelta(seconds=seconds)
+        while self.passed < until:
+            held = [(owner, one) for owner in self.owners for one in owner.held]
+            step = min([until, *(one.renew_at for _, one in held)]) - self.passed
             self.passed += step
             for owner in self.owners:
                 owner.clock.tick(step)
-            for owner in self.owners:
-                for held in owner.held:
-                    assert owner.renew(held) is not held.lost, "a live lease was taken away"
+            for owner, one in held:
+                if one.renew_at <= self.passed:
+                    one.renew_at += THIRD
+                    assert owner.renew(one) is not one.lost, "a live lease was taken away"
 
     @rule(number=owners)
     def tick(self, number: int) -> None:
@@ -146,9 +151,16 @@ class World(RuleBasedStateMachine):
         assert all(run.status == "ok" for run in report.runs)
 
     @rule(number=owners)
-    def begin(self, number: int) -> None:
+    def look_twice(self, number: int) -> None:
+        """Let a process look, and again a moment later: what it takes to bury on SQLite."""
+        self.tick(number)
+        self.let_time_pass(1)
+        self.tick(number)
+
+    @rule(number=owners, name=names | st.none())
+    def begin(self, number: int, name: str | None) -> None:
         """Let a process begin a slow run."""
-        self.owners[number].begin()
+        self.owners[number].begin(name, self.passed + THIRD)
 
     @precondition(lambda self: any(owner.held for owner in self.owners))
     @rule(data=st.data(), status=st.sampled_from([Status.OK, Status.FAILED, Status.POSTPONED]))
@@ -174,7 +186,7 @@ class World(RuleBasedStateMachine):
         self.owners[number].cron.close(timeout=0)
         self.owners[number] = self.new_owner(number, version)
 
-    @rule(seconds=st.integers(-7200, 7200))
+    @rule(seconds=st.sampled_from([-3600, -70, 70, 3600]) | st.integers(-7200, 7200))
     def jump(self, seconds: int) -> None:
         """Put the host's clock ahead or back, unknown to anybody."""
         length = timedelta(seconds=seconds)
@@ -188,36 +200,31 @@ class World(RuleBasedStateMachine):
 
     # what an operator does
 
-    @rule(number=owners, name=names, enabled=st.booleans())
-    def switch(self, number: int, name: str, *, enabled: bool) -> None:
-        """Enable or disable a task."""
+    @rule(number=owners, name=names, verb=st.sampled_from(VERBS), minutes=st.integers(1, 600))
+    def operate(self, number: int, name: str, verb: str, minutes: int) -> None:
+        """Let an operator do something, through any of the processes."""
         cron = self.owners[number].cron
-        (cron.enable if enabled else cron.disable)(name)
+        if verb == "set_interval":
+            cron.set_interval(name, f"{minutes}m")
+        elif verb == "release":
+            self.release(cron, name)
+        elif verb == "run_now":
+            self.run_now(cron, name)
+        else:
+            getattr(cron, verb)(name)
 
-    @rule(number=owners, name=names, minutes=st.integers(1, 600))
-    def set_interval(self, number: int, name: str, minutes: int) -> None:
-        """Override an interval."""
-        self.owners[number].cron.set_interval(name, f"{minutes}m")
-
-    @rule(number=owners, name=names)
-    def reset_schedule(self, number: int, name: str) -> None:
-        """Take the override back."""
-        self.owners[number].cron.reset_schedule(name)
-
-    @rule(number=owners, name=names)
-    def release(self, number: int, name: str) -> None:
+    def release(self, cron: LazyCron, name: str) -> None:
         """End whatever claim there is by force."""
         token = self.row(name).lock_token
-        assert self.owners[number].cron.release(name, force=True) is (token is not None)
+        assert cron.release(name, force=True) is (token is not None)
         for owner in self.owners:
             for held in owner.held:
                 held.lost = held.lost or held.claim.token == token
 
-    @rule(number=owners, name=names)
-    def run_now(self, number: int, name: str) -> None:
+    def run_now(self, cron: LazyCron, name: str) -> None:
         """Run a task now: never one that is running."""
         live = {held.claim.name for owner in self.owners for held in owner.held if not held.lost}
-        result = self.owners[number].cron.run_now(name)
+        result = cron.run_now(name)
         assert result is None or name not in live
 
     # what holds after each of these
@@ -281,6 +288,42 @@ class World(RuleBasedStateMachine):
         assert ran == set(EVERY), f"after run {last} some never ran again"
 
 
+@pytest.mark.parametrize("seconds", [61, 600, 7200])
+def test_a_clock_put_ahead_takes_no_living_run_for_dead(seconds: int, url: URL) -> None:
+    """The game that chance plays too seldom: every process looks again and again meanwhile."""
+    world = World(lambda: url)
+    world.start([0.0, 1.0, -1.0])
+    world.begin(0, "hourly")
+    world.jump(seconds)
+    for _ in range(7):
+        for number in range(3):
+            world.look_twice(number)
+            world.rows_make_sense()
+    (held,) = world.owners[0].held
+    assert world.owners[0].finish(held, Status.OK)
+    world.teardown()
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a process that starts after a step ahead cannot know of it, and the holder of a lease "
+    "does not look for steps between its renewals: a third of a lease in which it can be buried",
+)
+def test_a_process_that_starts_after_a_step_ahead_takes_no_living_run_for_dead(url: URL) -> None:
+    world = World(lambda: url)
+    world.start([0.0, 0.0, 0.0])
+    world.begin(0, "hourly")
+    world.jump(600)
+    world.owners[1].cron.close(timeout=0)
+    world.owners[1] = world.new_owner(1, 0)
+    try:
+        world.look_twice(1)
+        world.rows_make_sense()
+    finally:
+        for owner in world.owners:
+            owner.cron.close(timeout=0)
+
+
 def play(fresh: Callable[[], URL], examples: int, steps: int) -> None:
     """Play random games; the same ones each time, unless rounds are asked for."""
     run_state_machine_as_test(
@@ -302,7 +345,7 @@ def test_no_interleaving_breaks_what_is_promised(sqlite: URL) -> None:
         empty(sqlite)
         return sqlite
 
-    play(fresh, examples=40, steps=25)
+    play(fresh, examples=25, steps=30)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
@@ -313,4 +356,4 @@ def test_nor_does_one_on_a_server(kind: str, request: pytest.FixtureRequest) -> 
         empty(url)
         return url
 
-    play(fresh, examples=6, steps=20)
+    play(fresh, examples=5, steps=25)
