@@ -38,8 +38,7 @@ class LogFile:
 
     def _append(self, line: str) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, APPENDING, 0o600)
+            descriptor = self._open()
             try:
                 # Locked, so that no line is written while somebody shortens; and in one write at
                 # the file's end, so that lines do not mix where the lock was not to be had.
@@ -52,6 +51,13 @@ class LogFile:
             self.problem = None
         except OSError as error:
             self.problem = f"log file {self.path}: {error.strerror or error}"
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.path, APPENDING, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self.path, APPENDING, 0o600)
 
     def _shorten(self) -> None:
         # In place: appenders keep their file. Whoever is killed between the two steps leaves

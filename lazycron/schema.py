@@ -53,10 +53,9 @@ class UTCDateTime(TypeDecorator[datetime]):
         moment = value.astimezone(UTC)
         if dialect.name == "postgresql":
             return moment
-        naive = moment.replace(tzinfo=None)
         if dialect.name in ("mysql", "mariadb"):
-            return naive
-        return naive.isoformat(" ", "microseconds")
+            return moment.replace(tzinfo=None)
+        return moment.isoformat(" ", "microseconds").removesuffix("+00:00")
 
     def process_result_value(
         self, value: datetime | str | None, dialect: Dialect
