@@ -23,6 +23,11 @@ class Registry:
         """A number that changes with every registration."""
         return len(self._tasks)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names known at this moment."""
+        return frozenset(self._tasks)
+
     def add(self, task: Task) -> None:
         """Register a task; raises DuplicateTaskError where its name is taken."""
         with self._lock:

@@ -1,6 +1,6 @@
 """What a tick may take, and what it tells: plain values."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
@@ -91,9 +91,20 @@ class Decision:
 
 
 class Decisions(dict[str, Decision]):
-    """A mapping from a task's name to what was decided; an unknown name reads unbound."""
+    """A mapping from a task's name to what was decided; an unknown name reads unbound.
+
+    `registered` are the names this process knows: one that a tick has not touched reads skipped.
+    """
+
+    def __init__(
+        self, decided: Mapping[str, Decision] | None = None, registered: Container[str] = ()
+    ) -> None:
+        super().__init__(decided or {})
+        self._registered = registered
 
     def __missing__(self, name: str) -> Decision:
+        if name in self._registered:
+            return Decision("skipped", "not looked at: a visitor's tick tells what it touched")
         return Decision("unbound", f"no task is registered as {name!r}")
 
 

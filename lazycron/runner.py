@@ -1,7 +1,7 @@
 """The tick: bury what is lost; claim, execute, settle and record while the budget lasts."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -382,7 +382,7 @@ class Runner:
 
     def _decide(self, tick: Tick) -> Decisions:
         """Say what was decided about every task; in a visitor's tick, about those it touched."""
-        decisions = _ran(tick)
+        decisions = _ran(tick, self._registry.names)
         for name in tick.made:
             reason = "its row was made in this tick; it runs in a later one"
             decisions[name] = Decision("deferred", reason)
@@ -396,7 +396,7 @@ class Runner:
         return decisions
 
     def _nothing_installed(self, tick: Tick) -> Decisions:
-        decisions = _ran(tick)
+        decisions = _ran(tick, self._registry.names)
         reason = str(self._why.not_installed())
         for task in self._registry:
             decisions.setdefault(task.name, Decision("skipped", reason))
@@ -410,7 +410,7 @@ class Runner:
     ) -> TickReport:
         return TickReport(
             runs=tick.runs,
-            decisions=_ran(tick) if decisions is None else decisions,
+            decisions=_ran(tick, self._registry.names) if decisions is None else decisions,
             next_due=next_due,
             stopped_by=tick.stopped_by,
             seconds=self._clock.monotonic() - tick.begun,
@@ -429,6 +429,6 @@ def _not_recorded(claim: Claim) -> RunResult:
     return to_result(claim, Outcome(status=Status.LOST, message=message, ms=None))
 
 
-def _ran(tick: Tick) -> Decisions:
+def _ran(tick: Tick, registered: Container[str]) -> Decisions:
     ran = {run.task: Decision("ran", f"{run.status}: {run.message}") for run in tick.runs}
-    return Decisions(ran)
+    return Decisions(ran, registered)

@@ -60,9 +60,10 @@ def test_any_other_trigger_is_refused(word: str) -> None:
 
 def test_an_unknown_name_reads_unbound() -> None:
     """Without becoming a key."""
-    decisions = Decisions(known=Decision("ran", "ok: Done."))
+    decisions = Decisions({"known": Decision("ran", "ok: Done.")}, frozenset({"known", "idle"}))
     assert decisions["known"].verdict == "ran"
     assert decisions["stranger"] == Decision("unbound", "no task is registered as 'stranger'")
+    assert decisions["idle"].verdict == "skipped"
     assert list(decisions) == ["known"]
 
 
@@ -94,7 +95,7 @@ def test_a_report_is_json_with_moments_in_utc() -> None:
     """What the cron URL answers."""
     report = TickReport(
         runs=[to_result(run(""), Outcome(status=Status.FAILED, message="ValueError: no", ms=12))],
-        decisions=Decisions(nightly=Decision("ran", "failed: ValueError: no")),
+        decisions=Decisions({"nightly": Decision("ran", "failed: ValueError: no")}),
         next_due=DUE + timedelta(minutes=5),
         stopped_by="tasks",
         seconds=0.12345,
