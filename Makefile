@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
+PEERS  ?= .venv-peers
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
 ROUNDS ?= 20
@@ -15,7 +16,7 @@ READY := $(VENV)/.installed
 TYPED  = $(wildcard lazycron example_app migrations tests benchmarks .ci/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format check bench races wheel clean
+.PHONY: help run test lint format check bench bench-peers races wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -46,8 +47,15 @@ format: $(READY)
 
 check: lint test
 
+# What a request costs, then how fast jobs go; the peers that are compared with have a venv of
+# their own, and what is not installed is said and left out.
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py $(ARGS)
+	if [ -x $(PEERS)/bin/python ]; then $(PEERS)/bin/python -m benchmarks.jobs; else $(BIN)/python -m benchmarks.jobs; fi
+
+bench-peers:
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt --editable '.[postgresql]'
 
 races: $(READY)
 	LAZYCRON_RACE_ROUNDS=$(ROUNDS) $(BIN)/pytest -m races $(ARGS)
@@ -58,5 +66,5 @@ wheel: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -251,7 +251,10 @@ class Procrastinate:
 
 
 class PgQueuer:
-    """PgQueuer with psycopg, in batches of one or of its own ten."""
+    """PgQueuer with asyncpg, in batches of one or of its own ten.
+
+    With psycopg it runs sixty jobs a second: its statements wait for its listener's turn.
+    """
 
     def __init__(self, conninfo: str, batch: int) -> None:
         self._conninfo = conninfo
@@ -259,14 +262,12 @@ class PgQueuer:
         self._loop = asyncio.new_event_loop()
         self._loop.run_until_complete(self._begin())
 
-    async def _connect(self) -> Any:  # noqa: ANN401 - psycopg's
-        return await import_module("psycopg").AsyncConnection.connect(
-            self._conninfo, autocommit=True
-        )
+    async def _connect(self) -> Any:  # noqa: ANN401 - asyncpg's
+        return await import_module("asyncpg").connect(self._conninfo)
 
     async def _begin(self) -> None:
         queries = import_module("pgqueuer.queries").Queries
-        self._queries = queries.from_psycopg_connection(await self._connect())
+        self._queries = queries.from_asyncpg_connection(await self._connect())
         await self._queries.install()
 
     def enqueue(self, number: int) -> None:
@@ -283,7 +284,7 @@ class PgQueuer:
 
         async def run() -> None:
             pgqueuer = import_module("pgqueuer")
-            worker = pgqueuer.PgQueuer.from_psycopg_connection(await self._connect())
+            worker = pgqueuer.PgQueuer.from_asyncpg_connection(await self._connect())
 
             @worker.entrypoint("noop")  # type: ignore[untyped-decorator]
             async def job(job: object) -> None:
