@@ -17,13 +17,21 @@ from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
 from example_app.guestbook import LONGEST_NAME, LONGEST_TEXT, Entry
-from example_app.tasks import DATA, cron, guestbook, now, thanks
-from lazycron import ConfigurationError, Explanation, TaskStatus, UnknownTaskError
+from example_app.tasks import DATA, OUTBOX, cron, guestbook, mail, now, search_index
+from lazycron import (
+    ConfigurationError,
+    Explanation,
+    Job,
+    LazyCronError,
+    TaskStatus,
+    UnknownTaskError,
+)
 from lazycron.asgi import LazyCronMiddleware
 
 HERE = Path(__file__).parent
 NOTES = {
     "running": "That task is running already.",
+    "busy": "That job is running, or another one has taken its place.",
     "empty": "An entry needs a name and a message.",
 }
 UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
@@ -37,22 +45,27 @@ class View:
     now: datetime
     tasks: list[tuple[TaskStatus, Explanation]]
     statistics: str
-    thanks: str
     rope_is_cut: bool
+    word: str
     entries: list[Entry]
+    jobs: list[Job]
+    mails: list[str]
     digests: list[str]
     cron_url_is_on: bool
 
 
-def look() -> View:
+def look(word: str) -> View:
     """Gather what the home page shows; blocking, so it is called in a thread."""
+    mails = sorted(OUTBOX.glob("*.txt"), key=lambda path: int(path.stem))
     return View(
         now=now(),
         tasks=[(task, cron.why(task.name)) for task in cron.overview()],
         statistics=guestbook.noted("statistics", "Not counted yet."),
-        thanks=guestbook.noted("thanks"),
         rope_is_cut=guestbook.noted("rope") == "cut",
-        entries=guestbook.newest(),
+        word=word,
+        entries=guestbook.search(word) if word else guestbook.newest(),
+        jobs=cron.jobs(limit=20),
+        mails=[path.read_text(encoding="utf-8") for path in mails[:-6:-1]],
         digests=sorted(p.stem.removeprefix("digest-") for p in DATA.glob("digest-*.txt"))[-7:],
         cron_url_is_on=cron.cron_token is not None,
     )
@@ -77,7 +90,7 @@ templates.env.filters["distance"] = distance
 async def home(request: Request) -> Response:
     """Show every task and the guestbook; with ?watch the page reloads itself."""
     context = {
-        "view": await asyncio.to_thread(look),
+        "view": await asyncio.to_thread(look, request.query_params.get("word", "").strip()),
         "watching": "watch" in request.query_params,
         "note": NOTES.get(request.query_params.get("note", "")),
         "longest": {"name": LONGEST_NAME, "text": LONGEST_TEXT},
@@ -91,11 +104,34 @@ async def sign(request: Request) -> Response:
     async with request.form(max_files=0, max_fields=10) as form:
         name, text = str(form.get("name", "")), str(form.get("text", ""))
     try:
-        await asyncio.to_thread(guestbook.sign, name, text, now())
+        number = await asyncio.to_thread(guestbook.sign, name, text, now())
     except ValueError:
         return back("?note=empty#sign")
-    await thanks.aenqueue(name.strip())
+    await mail.aenqueue(number)  # a row now, a letter after this response
     return back("#entries")
+
+
+async def rebuild(request: Request) -> Response:
+    """Enqueue a rebuilding of the search index; clicked twice, it is one job all the same."""
+    refuse_other_sites(request)
+    await search_index.using(key="index").aenqueue()
+    return back("#jobs")
+
+
+async def end_job(request: Request) -> Response:
+    """Start a dead job anew, or throw it away."""
+    refuse_other_sites(request)
+    verbs = {"retry": cron.retry_job, "discard": cron.discard_job}
+    verb = verbs.get(request.path_params["do"])
+    if verb is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    try:
+        await asyncio.to_thread(verb, request.path_params["id"])
+    except UnknownTaskError as error:
+        raise HTTPException(HTTPStatus.NOT_FOUND) from error
+    except LazyCronError:  # it runs, or it has begun to wait
+        return back("?note=busy#jobs")
+    return back("#jobs")
 
 
 async def run_now(request: Request) -> Response:
@@ -103,7 +139,7 @@ async def run_now(request: Request) -> Response:
     refuse_other_sites(request)
     try:
         result = await cron.arun_now(request.path_params["name"])
-    except (UnknownTaskError, ConfigurationError) as error:  # the latter: it takes arguments
+    except (UnknownTaskError, ConfigurationError) as error:  # the latter: no job of it waits
         raise HTTPException(HTTPStatus.NOT_FOUND) from error
     return back("#tasks" if result else "?note=running#tasks")
 
@@ -156,6 +192,8 @@ app = LazyCronMiddleware(
             Route("/sign", sign, methods=["POST"]),
             Route("/tasks/{name}/run", run_now, methods=["POST"]),
             Route("/rope/{do}", rope, methods=["POST"]),
+            Route("/index", rebuild, methods=["POST"]),
+            Route("/jobs/{id:int}/{do}", end_job, methods=["POST"]),
             Route("/digests/{day}", digest),
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ],

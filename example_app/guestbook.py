@@ -1,7 +1,8 @@
-"""The guestbook's storage: two small tables of its own, in the same SQLite file as lazycron's."""
+"""The guestbook's storage: small tables of its own, in the same SQLite file as lazycron's."""
 
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,8 +12,12 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS entry (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL, written_at TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS word (
+    word TEXT NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY (word, entry)
+);
 CREATE TABLE IF NOT EXISTS note (name TEXT PRIMARY KEY, text TEXT NOT NULL);
 """
+SELECT = "SELECT id, name, text, written_at FROM entry "
 LONGEST_NAME = 60
 LONGEST_TEXT = 500
 
@@ -21,9 +26,15 @@ LONGEST_TEXT = 500
 class Entry:
     """What one visitor has written."""
 
+    id: int
     name: str
     text: str
     written_at: datetime
+
+
+def words_of(text: str) -> set[str]:
+    """Return a text's words, in small letters."""
+    return set(re.findall(r"\w+", text.lower()))
 
 
 class Guestbook:
@@ -38,25 +49,54 @@ class Guestbook:
             connection.executescript(TABLES)
             yield connection
 
-    def sign(self, name: str, text: str, now: datetime) -> None:
-        """Add an entry; ValueError where a field is empty, and what is too long is cut."""
+    def sign(self, name: str, text: str, now: datetime) -> int:
+        """Add an entry and return its number; ValueError where a field is empty.
+
+        What is too long is cut.
+        """
         name, text = name.strip()[:LONGEST_NAME], text.strip()[:LONGEST_TEXT]
         if not name or not text:
             message = "an entry needs a name and a message"
             raise ValueError(message)
         with self._open() as connection:
-            connection.execute(
-                "INSERT INTO entry (name, text, written_at) VALUES (?, ?, ?)",
+            row = connection.execute(
+                "INSERT INTO entry (name, text, written_at) VALUES (?, ?, ?) RETURNING id",
                 (name, text, now.isoformat(timespec="seconds")),
-            )
+            ).fetchone()
+            return int(row[0])
 
     def newest(self, limit: int = 20) -> list[Entry]:
         """Return the newest entries, newest first."""
+        return self._entries("ORDER BY id DESC LIMIT ?", limit)
+
+    def entry(self, number: int) -> Entry | None:
+        """Return one entry, if it is still there."""
+        return next(iter(self._entries("WHERE id = ?", number)), None)
+
+    def after(self, number: int, limit: int) -> list[Entry]:
+        """Return the first entries after one, oldest first."""
+        return self._entries("WHERE id > ? ORDER BY id LIMIT ?", number, limit)
+
+    def _entries(self, which: str, *values: int | str) -> list[Entry]:
         with self._open() as connection:
-            rows = connection.execute(
-                "SELECT name, text, written_at FROM entry ORDER BY id DESC LIMIT ?", (limit,)
-            )
-            return [Entry(name, text, datetime.fromisoformat(at)) for name, text, at in rows]
+            rows = connection.execute(SELECT + which, values)
+            return [Entry(n, name, text, datetime.fromisoformat(at)) for n, name, text, at in rows]
+
+    def clear_index(self) -> None:
+        """Forget every word."""
+        with self._open() as connection:
+            connection.execute("DELETE FROM word")
+
+    def index(self, entries: Sequence[Entry]) -> None:
+        """Note the words of some entries; noting them twice does no harm."""
+        pairs = [(word, entry.id) for entry in entries for word in words_of(entry.text)]
+        with self._open() as connection:
+            connection.executemany("INSERT OR IGNORE INTO word (word, entry) VALUES (?, ?)", pairs)
+
+    def search(self, word: str) -> list[Entry]:
+        """Return the entries that have a word, newest first, as far as the index knows."""
+        which = "WHERE id IN (SELECT entry FROM word WHERE word = ?) ORDER BY id DESC"
+        return self._entries(which, word.strip().lower())
 
     def count(self) -> tuple[int, int]:
         """Count the entries, and the names they are signed with."""

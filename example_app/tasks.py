@@ -3,6 +3,8 @@
 import asyncio
 import os
 import secrets
+import time
+from collections.abc import Generator
 from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,11 +15,13 @@ from example_app.guestbook import Guestbook
 from lazycron import LazyCron, Postpone, Retry, Run
 
 DATA = Path(os.environ.get("EXAMPLE_DATA", "example_data")).absolute()
-DATA.mkdir(parents=True, exist_ok=True)
+OUTBOX = DATA / "outbox"
+OUTBOX.mkdir(parents=True, exist_ok=True)
 
 ISTANBUL = "Europe/Istanbul"
 KEPT = timedelta(hours=1)
 STEPS = 10
+PIECE = 2
 STEP_SECONDS = float(os.environ.get("EXAMPLE_STEP_SECONDS", "0.5"))
 
 
@@ -81,12 +85,36 @@ def bell() -> str:
     return "Ding dong."
 
 
+@cron.task(retry=Retry(limit=2, base="10s"))
+def mail(run: Run, number: int) -> str:
+    """Mail an entry to the owner: a file in the outbox; enqueued by the form."""
+    entry = guestbook.entry(number)
+    if entry is None:
+        return "The entry is gone."
+    with run.once(f"mail-{number}") as first:
+        if not first:
+            return "It was mailed before."
+        if "bounce" in entry.text:  # in here, so that a failure gives the once key back
+            message = "the post office refuses this letter"
+            raise ConnectionError(message)
+        (OUTBOX / f"{number}.txt").write_text(f"{entry.name}: {entry.text}\n", encoding="utf-8")
+    return f"{entry.name}'s entry is mailed."
+
+
 @cron.task
-def thanks(name: str) -> str:
-    """Thank who has signed; enqueued by the form, and run after its response."""
-    text = f"Thank you, {name}!"
-    guestbook.note("thanks", text)
-    return text
+def search_index(run: Run) -> Generator[None, None, str]:
+    """Rebuild the search index a piece at a time; enqueued by its button."""
+    last, done = run.progress or (0, 0)
+    if not done:
+        guestbook.clear_index()
+    while entries := guestbook.after(last, PIECE):
+        time.sleep(STEP_SECONDS)  # so that there is something to see
+        guestbook.index(entries)
+        last, done = entries[-1].id, done + len(entries)
+        # Killed here, it goes on after this piece; with its turn over, too.
+        run.checkpoint([last, done], done=done, total=max(done, guestbook.count()[0]))
+        yield
+    return f"{done} entries indexed."
 
 
 @cron.task(every="2m", first_run="20s", timeout="1m")

@@ -13,6 +13,7 @@ from lazycron.errors import (
     ScheduleError,
     UnknownTaskError,
 )
+from lazycron.jobs import Job, JobResult
 from lazycron.reports import Budget, Decision, RunResult, TickReport
 from lazycron.retry import Retry
 from lazycron.run import Postpone, Run
@@ -31,6 +32,8 @@ __all__ = [
     "DuplicateTaskError",
     "Every",
     "Explanation",
+    "Job",
+    "JobResult",
     "KeyTakenError",
     "LazyCron",
     "LazyCronError",

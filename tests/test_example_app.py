@@ -102,9 +102,10 @@ def test_the_first_page_shows_every_task_before_any_has_run(site: Site) -> None:
         "bell",
         "daily_digest",
         "long_walk",
+        "mail",
         "old_entries",
+        "search_index",
         "statistics",
-        "thanks",
     ]
 
 
@@ -113,15 +114,73 @@ def test_a_visit_recomputes_the_statistics(site: Site) -> None:
     site.post("/sign", name="Ada", text="Hello again")
     row = site.visit_until("statistics", lambda task: task.status == "ok", after="1m")
     assert "by traffic: 2 entries by 1 people." in row
-    assert '<p id="statistics">2 entries by 1 people. ' in site.visit()
+    assert '<p id="statistics">2 entries by 1 people.</p>' in site.visit()
 
 
-def test_a_signature_leaves_a_job_that_says_thanks(site: Site) -> None:
+def test_a_signature_leaves_a_job_that_mails_it_once(site: Site) -> None:
     site.post("/sign", name="Ada", text="Hello")
-    site.visit_till(lambda page: "Thank you, Ada!" in page)
-    [run] = [run for run in site.cron.history() if run.task == "thanks"]
-    assert (run.status, run.message, run.trigger) == ("ok", "Thank you, Ada!", "traffic")
-    assert site.client.post("/tasks/thanks/run").status_code == 404
+    site.visit_till(lambda page: "<li>Ada: Hello" in page)
+    [run] = site.cron.history("mail")
+    assert (run.status, run.message, run.trigger) == ("ok", "Ada's entry is mailed.", "traffic")
+    assert site.client.post("/tasks/mail/run").status_code == 404
+    letter = site.data / "outbox" / "1.txt"
+    letter.unlink()
+    site.cron.enqueue("mail", 1)
+    site.visit_till(lambda _: len(site.cron.history("mail")) == 2)
+    assert site.cron.history("mail")[0].message == "It was mailed before."
+    assert not letter.exists()
+
+
+def test_a_mail_that_bounces_is_a_dead_job_that_can_be_retried_or_discarded(site: Site) -> None:
+    site.post("/sign", name="Eve", text="I shall bounce.")
+
+    def attempts() -> list[int]:
+        return [job.attempts for job in site.cron.jobs()]
+
+    site.visit_till(lambda _: attempts() == [1])
+    assert "in 20 seconds" in site.visit()
+    site.clock.tick("20s")
+    site.visit_till(lambda _: bool(site.cron.jobs("dead")))
+    [job] = site.cron.jobs("dead")
+    page = site.visit()
+    assert "ConnectionError: the post office refuses this letter" in page
+    site.post(f"/jobs/{job.id}/retry")
+    assert site.cron.jobs("dead") == []
+    assert "another one has taken its place" in site.post(f"/jobs/{job.id}/retry")
+    site.post(f"/jobs/{job.id}/discard")
+    assert "None waits, runs or is dead" in site.visit()
+    for path in (f"/jobs/{job.id}/discard", f"/jobs/{job.id}/praise", "/jobs/x/retry"):
+        assert site.client.post(path).status_code == 404
+
+
+def test_the_search_index_is_rebuilt_in_pieces(site: Site) -> None:
+    for text in ("A red fox", "A red herring", "A blue whale", "A fox again", "Nothing"):
+        site.post("/sign", name="Ada", text=text)
+    assert "as far as the index knows" in site.client.get("/?word=fox").text
+    book = sys.modules["example_app.tasks"].guestbook
+    pages: list[str] = []
+    after = book.after
+
+    def watched(last: int, limit: int) -> object:
+        if last:
+            pages.append(site.visit())
+        return after(last, limit)
+
+    book.after = watched
+    site.post("/index")
+    site.post("/index")
+    site.visit_till(lambda _: bool(site.cron.history("search_index")))
+    [run] = site.cron.history("search_index")
+    assert (run.status, run.message) == ("ok", "5 entries indexed.")
+    assert [re.findall(r"(\d of \d)</progress>", page) for page in pages] == [
+        ["2 of 5"],
+        ["4 of 5"],
+        ["5 of 5"],
+    ]
+    found = site.client.get("/?word=Fox").text
+    assert "<p>A red fox</p>" in found
+    assert "<p>A fox again</p>" in found
+    assert "<p>A blue whale</p>" not in found
 
 
 def test_an_entry_is_escaped_and_an_empty_one_refused(site: Site) -> None:
@@ -137,8 +196,8 @@ def test_old_entries_are_removed(site: Site) -> None:
     site.post("/sign", name="Bob", text="A young one")
     assert "1 removed." in site.visit_until("old_entries", lambda t: t.status == "ok", after="1s")
     page = site.visit()
-    assert "A young one" in page
-    assert "An old one" not in page
+    assert "<p>A young one</p>" in page
+    assert "<p>An old one</p>" not in page
 
 
 def test_the_digest_is_written_at_seven_in_istanbul(site: Site) -> None:
