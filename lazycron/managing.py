@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
@@ -22,7 +23,7 @@ from lazycron.parts import Parts
 from lazycron.refresh import OFF, ON
 from lazycron.schedules import Every, Schedule, parse
 from lazycron.statefile import State
-from lazycron.status import Problem, TaskStatus, status_of
+from lazycron.status import Problem, TaskStatus, about_refusals, status_of
 from lazycron.store import DatabaseError, RunRecord, TaskRow
 from lazycron.sync import moved_to, scheduled_for
 from lazycron.tasks import Task
@@ -81,12 +82,24 @@ class Managing(ABC):
 
     @on_tables
     def overview(self, now: Moment = None) -> list[TaskStatus]:
-        """Return every task at a glance, by name, rows without code included."""
+        """Return every task at a glance, by name; rows and jobs without code included."""
         parts, moment = self._managing(), self._moment(now)
-        rows = {row.name: row for row in parts.store.rows()}
-        names = sorted(rows.keys() | {task.name for task in self.parts.registry})
+        store = parts.store
+        rows = {row.name: row for row in store.rows()}
+        jobs, refused = store.jobs.counts(), store.jobs.refused_once()
+        names = sorted(rows.keys() | jobs.keys() | {task.name for task in self.parts.registry})
+        counted = store.jobs.counted([name for name in names if name not in rows])
         return [
-            status_of(name, self.parts.registry.get(name), rows.get(name), parts.why, moment)
+            status_of(
+                name,
+                self.parts.registry.get(name),
+                rows.get(name),
+                parts.why,
+                moment,
+                jobs=jobs.get(name),
+                counted=counted.get(name),
+                refused=refused.get(name, 0),
+            )
             for name in names
         ]
 
@@ -203,6 +216,7 @@ class Managing(ABC):
             if not parts.runner.install():
                 return parts.why.not_installed()
             row = parts.store.row(name)
+            refused = parts.store.jobs.refused_once().get(name, 0)
             state = self.state()
         except DatabaseError as error:
             if parts.runner.is_missing(error):
@@ -211,7 +225,9 @@ class Managing(ABC):
         except NotInstalledError:
             return parts.why.not_installed()
         found = parts.why.about(self.parts.registry.get(name), row, moment)
-        return parts.why.with_switches(found, state)
+        found = parts.why.with_switches(found, state)
+        also = about_refusals(name, refused, row.counters.get("runs", 0) if row else 0)
+        return found if also is None else replace(found, text=f"{found.text}. {also}")
 
     @on_tables
     def history(self, name: Name | None = None, limit: int = 40) -> list[RunRecord]:

@@ -9,9 +9,11 @@ from typing import Protocol
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import LeaseLostError
-from lazycron.messages import RESULT_BYTES, Json, from_json, to_json
+from lazycron.messages import RESULT_BYTES, Json, from_json, shown, to_json
 from lazycron.once import Once
 from lazycron.outcomes import Claim
+
+LARGEST_COUNT = 2**63 - 1
 
 
 class Postpone(Exception):  # noqa: N818 - a request, not an error
@@ -94,10 +96,12 @@ class Run:
     def checkpoint(self, value: Json, *, done: int | None = None, total: int | None = None) -> None:
         """Store how far the run has come, and renew its lease.
 
-        `value` is JSON of at most 64 KiB; a later attempt finds it as `run.progress`. Raises
-        TypeError or ValueError where it is not, and LeaseLostError once the row is somebody
-        else's: the run should end then.
+        `value` is JSON of at most 64 KiB; a later attempt finds it as `run.progress`. `done` and
+        `total` are whole numbers, shown to people. Raises TypeError or ValueError where one is
+        not, and LeaseLostError once the row is somebody else's: the run should end then.
         """
+        for name, count in (("done", done), ("total", total)):
+            _check_count(name, count)
         text = to_json(value)
         if len(text.encode()) > RESULT_BYTES:
             message = f"a checkpoint of {len(text.encode())} bytes is above {RESULT_BYTES}"
@@ -119,3 +123,11 @@ class Run:
     def should_stop(self) -> bool:
         """Tell whether to end early: deadline passed, lease lost, or the process is stopping."""
         return self._hands.stopping()
+
+
+def _check_count(name: str, count: object) -> None:
+    if count is None:
+        return
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= LARGEST_COUNT:
+        message = f"{name}={shown(count)}: pass a whole number from 0 up"
+        raise ValueError(message)

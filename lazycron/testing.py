@@ -1,12 +1,26 @@
-"""For tests of apps that use lazycron: a clock that is a variable, and ticks along it."""
+"""For tests of apps that use lazycron: a clock that is a variable, ticks, and repeated runs."""
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 from lazycron.app import LazyCron
 from lazycron.clock import to_moment
-from lazycron.durations import Duration, to_duration
+from lazycron.durations import MICROSECOND, Duration, to_duration
+from lazycron.errors import ConfigurationError, LazyCronError
+from lazycron.managing import Name, to_name
+from lazycron.once import Crash
+from lazycron.outcomes import Claim, Outcome, Settlement, Status, settle
 from lazycron.reports import TickReport
+from lazycron.store import Changed, Lost, Recorded, Stamp, Store
+
+MOST_TICKS = 10_000
+
+T = TypeVar("T")
 
 
 class ManualClock:
@@ -68,3 +82,142 @@ def tick_through(
             reports.append(cron.run_due(now=moment))
         moment += length
     return reports
+
+
+def drain(cron: LazyCron, *, most: int = MOST_TICKS) -> list[TickReport]:
+    """Tick until nothing is due any more; return the reports.
+
+    What jobs enqueue meanwhile is run too, and a ManualClock moves by a microsecond for it. What
+    is due but cannot be had, since somebody else holds it, is left after two ticks that ran
+    nothing. Raises LazyCronError if something is still due after `most` ticks.
+    """
+    reports: list[TickReport] = []
+    idle = 0
+    for _ in range(most):
+        report = cron.run_due()
+        reports.append(report)
+        idle = 0 if report.runs else idle + 1
+        now = cron.parts.reference.now()
+        if report.next_due is None or report.next_due > now + MICROSECOND or idle > 1:
+            return reports
+        _pass(cron, report.next_due)
+    message = f"something is still due after {most} ticks: a task that makes itself due again?"
+    raise LazyCronError(message)
+
+
+def repeat(
+    cron: LazyCron, name: Name, observe: Callable[[], T], *args: Any, **kwargs: Any
+) -> list[T]:
+    """Run a task again and again for one due time, and return what was observed after each time.
+
+    After a run, after a second one for the same due time, after one that crashed before its
+    record and was run again, and after one that crashed after its first checkpoint and was run
+    again: a task whose repetition is harmless shows the same four times. Of a task without a
+    schedule, the oldest waiting job is run, or one that is enqueued with these arguments. A crash
+    is played by an exception in the task's thread, which is no Exception. Raises LazyCronError for
+    a run that does not end well.
+    """
+    name = to_name(name)
+    if cron.registry[name].schedule is None:
+        if not any(job.task == name for job in cron.jobs("waiting", limit=MOST_TICKS)):
+            cron.enqueue(name, *args, **kwargs)
+    elif args or kwargs:
+        message = f"task {name} has a schedule, so it takes no arguments"
+        raise ConfigurationError(message)
+    else:
+        cron.sync()
+    stage = _Stage(cron, name)
+    steps = (
+        stage.run_and_keep,
+        stage.run_and_keep,
+        stage.crash_before_record,
+        stage.crash_after_checkpoint,
+    )
+    seen = []
+    for step in steps:
+        step()
+        seen.append(observe())
+    return seen
+
+
+class _Stage:
+    """Where runs of one due time are played: all but the last leave the row due as it was."""
+
+    def __init__(self, cron: LazyCron, name: str) -> None:
+        self._cron = cron
+        self._name = name
+        self._store: Store = cron.parts.store
+
+    def run_and_keep(self) -> None:
+        """Run it well; its row stays due for the same time."""
+        record = self._store.record
+
+        def record_and_keep(
+            settlement: Settlement, then: Stamp | None
+        ) -> Recorded | Changed | Lost:
+            return record(_kept(settlement) if settlement.is_over else settlement, then)
+
+        with patch.object(self._store, "record", record_and_keep):
+            self._run()
+
+    def crash_before_record(self) -> None:
+        """Crash before the record, bury the run, and run it again."""
+        self._crash()
+        self.run_and_keep()
+
+    def crash_after_checkpoint(self) -> None:
+        """Crash after the first checkpoint, else before the record; bury it, and run it again."""
+        checkpoint = self._store.checkpoint
+
+        def store_and_crash(*values: Any) -> bool:
+            checkpoint(*values)
+            raise Crash
+
+        with patch.object(self._store, "checkpoint", store_and_crash):
+            self._crash()
+        self._run()
+
+    def _run(self) -> None:
+        result = self._cron.run_now(self._name)
+        while result is not None and result.status == Status.PAUSED:
+            _pass(self._cron, self._cron.parts.reference.now() + MICROSECOND)
+            result = self._cron.run_now(self._name)
+        if result is None or result.status != Status.OK:
+            came_to = "is running" if result is None else f"{result.status}: {result.message}"
+            message = f"{self._name} was to be run, but {came_to}"
+            raise LazyCronError(message)
+
+    def _crash(self) -> None:
+        crashed: list[Claim] = []
+
+        def crash(settlement: Settlement, then: Stamp | None) -> None:
+            del then
+            crashed.append(settlement.claim)
+            raise Crash
+
+        with patch.object(self._store, "record", crash), suppress(Crash):
+            self._cron.run_now(self._name)
+        for claim in crashed:
+            lost = Outcome(status=Status.LOST, message="Lost: the test let it crash.", ms=None)
+            policy = self._cron.registry.policy_of(claim)
+            now = self._cron.parts.reference.now()
+            buried = settle(claim, lost, policy, now=now, earliest=now)
+            self._store.release(_kept(buried), self._store.by)
+
+
+def _kept(settlement: Settlement) -> Settlement:
+    """Leave a row due as it was, whatever its run came to."""
+    claim = settlement.claim
+    return replace(
+        settlement,
+        ending="stays",
+        next_run_at=claim.started_at,
+        scheduled_for=claim.scheduled_for,
+    )
+
+
+def _pass(cron: LazyCron, until: datetime) -> None:
+    """Let a ManualClock show a moment, if it does not yet."""
+    clock = cron.settings.clock
+    if isinstance(clock, ManualClock) and clock.now() < until:
+        clock.set(until)

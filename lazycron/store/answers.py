@@ -23,7 +23,7 @@ def is_stored(connection: Connection, settlement: Settlement, by: str) -> bool:
     """Tell whether the history has this run, as this process would have written it."""
     pid = by.rpartition(":")[2]
     values = {
-        "p_started_at": settlement.claim.started_at,
+        "p_started_at": settlement.claim.began_at,
         "p_name": settlement.claim.name,
         "p_status": settlement.outcome.status.value,
         "p_pid": int(pid) if pid.isdecimal() else None,

@@ -59,6 +59,8 @@ class Counted:
 def counted(connection: Connection, names: Sequence[str]) -> dict[str, Counted]:
     """Count the runs of these tasks, and read the newest of each."""
     found = {name: Counted() for name in names}
+    if not found:
+        return found
     values = {"p_names": list(names)}
     for name, status, number, retries in connection.execute(RUNS, values):
         counters = found[name].counters
