@@ -25,11 +25,11 @@ from lazycron.parts import Parts, who_we_are, wire
 from lazycron.registry import Registry
 from lazycron.reports import Budget, RunResult, TickReport, Trigger, to_trigger
 from lazycron.retry import Retry
-from lazycron.schedules import Crontab, Schedule
+from lazycron.schedules import Crontab, Schedule, in_zone
 from lazycron.settings import Settings, check_settings
 from lazycron.store import Store
 from lazycron.store.engine import clone_engine, open_engine, to_url
-from lazycron.tasks import FirstRun, Task, make_task, to_schedule
+from lazycron.tasks import FirstRun, Missed, OnlyOn, Task, make_task, to_schedule
 from lazycron.ticks import Door
 
 DEFAULT_DATABASE = "sqlite:///lazycron.db"
@@ -112,9 +112,8 @@ class LazyCron(Enqueuing):
             changed = task
             if task.name in self._without_retry:
                 changed = replace(changed, retry=self._settings.retry)
-            if task.name in self._without_tz and isinstance(task.schedule, Crontab):
-                moved = Crontab(task.schedule.expression, tz=self._settings.tz)
-                changed = replace(changed, schedule=moved)
+            if task.name in self._without_tz and task.schedule is not None:
+                changed = replace(changed, schedule=in_zone(task.schedule, self._settings.tz))
             self._registry.replace(changed)
 
     # the parts, for the doors and edges
@@ -180,6 +179,11 @@ class LazyCron(Enqueuing):
         lease: Duration | None = None,
         on_lost: OnLost = "rerun",
         timeout: Duration | None = None,
+        missed: Missed = "once",
+        grace: Duration | None = None,
+        jitter: Duration | None = None,
+        between: str | None = None,
+        only_on: OnlyOn = None,
     ) -> Callable[[Callable[..., Any]], Task]: ...
 
     def task(
@@ -200,15 +204,24 @@ class LazyCron(Enqueuing):
         lease: Duration | None = None,
         on_lost: OnLost = "rerun",
         timeout: Duration | None = None,
+        missed: Missed = "once",
+        grace: Duration | None = None,
+        jitter: Duration | None = None,
+        between: str | None = None,
+        only_on: OnlyOn = None,
     ) -> Task | Callable[[Callable[..., Any]], Task]:
         """Register a function as a task, as a decorator with or without options.
 
         `every`, `crontab` and `schedule` exclude each other; without one the task is only
         enqueued. `first_run` None means one interval after registration, "soon" two minutes.
-        `enabled` is the first value only; afterwards it is the operator's. Raises ScheduleError,
-        ConfigurationError and DuplicateTaskError.
+        `enabled` is the first value only; afterwards it is the operator's. `between` holds the
+        schedule to a window such as "02:00-05:00" in the zone `tz`, `jitter` spreads it,
+        `missed="skip"` passes over what is later than `grace`, and `only_on` names the triggers
+        that may run it. Raises ScheduleError, ConfigurationError and DuplicateTaskError.
         """
-        due = to_schedule(every, crontab, schedule, tz, self._settings.tz)
+        due = to_schedule(
+            every, crontab, schedule, tz, self._settings.tz, between=between, jitter=jitter
+        )
 
         def register(function: Callable[..., Any]) -> Task:
             made = make_task(
@@ -223,12 +236,15 @@ class LazyCron(Enqueuing):
                 lease=lease,
                 on_lost=on_lost,
                 timeout=timeout,
+                missed=missed,
+                grace=grace,
+                only_on=only_on,
                 enqueuer=self.enqueuer,
             )
             self._registry.add(made)
             if retry is None:
                 self._without_retry.add(made.name)
-            if crontab is not None and tz is None:
+            if tz is None and not isinstance(schedule, Crontab):
                 self._without_tz.add(made.name)
             return made
 

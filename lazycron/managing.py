@@ -21,11 +21,11 @@ from lazycron.migrate import migrate
 from lazycron.outcomes import Outcome, Status, settle
 from lazycron.parts import Parts
 from lazycron.refresh import OFF, ON
-from lazycron.schedules import Every, Schedule, parse
+from lazycron.schedules import Every, Schedule, parse, with_rhythm
 from lazycron.statefile import State
 from lazycron.status import Problem, TaskStatus, about_refusals, status_of
 from lazycron.store import DatabaseError, RunRecord, TaskRow
-from lazycron.sync import moved_to, scheduled_for
+from lazycron.sync import moved_to
 from lazycron.tasks import Task
 from lazycron.why import Explanation
 
@@ -123,8 +123,9 @@ class Managing(ABC):
     def set_interval(self, name: Name, duration: Duration) -> None:
         """Override a task's schedule by an interval, until `reset_schedule`.
 
-        Takes 60 seconds to 30 days; raises ScheduleError, a ValueError, for anything else, and
-        UnknownTaskError. The row moves to the new interval after its last run, if that is sooner.
+        Its window and jitter stay. Takes 60 seconds to 30 days; raises ScheduleError, a ValueError,
+        for anything else, and UnknownTaskError. The row moves to the new interval after its last
+        run, if that is sooner.
         """
         length = to_duration(
             duration, what="interval", least=SHORTEST_OVERRIDE, most=LONGEST_OVERRIDE
@@ -136,20 +137,25 @@ class Managing(ABC):
         """Take an operator's interval back: the code's schedule counts again."""
         self._override(to_name(name), None)
 
-    def _override(self, name: str, schedule: Schedule | None) -> None:
+    def _override(self, name: str, rhythm: Every | None) -> None:
         parts = self._managing()
         for _ in range(MOST_TRIES):
             row = self._row(name)
-            now = self._moment(None)
-            counts = schedule or self._code_schedule(row)
-            moved = moved_to(row, counts, now)
-            text = schedule.text if schedule else None
-            nominal = scheduled_for(row, moved)
-            if parts.store.override(row, text, next_run_at=moved, scheduled_for=nominal):
+            counts = self._code_schedule(row) if rhythm is None else self._shaped(rhythm, row)
+            text = None if rhythm is None else counts.text
+            counts = parts.registry.seeded(name, counts)
+            due, nominal = moved_to(row, counts, self._moment(None))
+            if parts.store.override(row, text, next_run_at=due, scheduled_for=nominal):
                 self._refresh()
                 return
         message = f"the row of {name} changed each of {MOST_TRIES} times it was looked at"
         raise BusyError(message)
+
+    def _shaped(self, rhythm: Every, row: TaskRow) -> Schedule:
+        try:
+            return with_rhythm(rhythm, self._code_schedule(row))
+        except ScheduleError:
+            return rhythm
 
     def _code_schedule(self, row: TaskRow) -> Schedule:
         """Read the code's schedule from the row, or from the code where a hand has garbled it."""

@@ -120,6 +120,10 @@ class Policy:
         """The backoff's base where `Retry.base` names none."""
         return JOB_BASE if self.schedule is None else self.schedule.retry_base
 
+    def admitted(self, moment: datetime) -> datetime:
+        """Return the first moment, from this one on, at which the task's window is open."""
+        return moment if self.schedule is None else self.schedule.admitted(moment)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
@@ -197,39 +201,44 @@ def _after_ok(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> 
     if policy.schedule is None:
         ending: Ending = "stays" if claim.key == RECURRING else "goes"
         return _Step(now, claim.scheduled_for, attempts=0, failures=0, ending=ending)
-    regular = policy.schedule.after_run(claim.scheduled_for, claim.started_at)
-    return _Step(regular, regular, attempts=0, failures=0)
+    nominal = policy.schedule.after_run(claim.scheduled_for, claim.started_at)
+    due = policy.schedule.due_for(nominal, claim.started_at)
+    return _Step(due, nominal, attempts=0, failures=0)
 
 
 def _after_failure(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
     del outcome, now
     failures = claim.failures + 1
     again = claim.started_at + policy.retry.after_failure(failures, policy.base)
-    regular = policy.schedule.latest_retry(claim.started_at) if policy.schedule else None
-    if regular is not None and regular <= again:
-        return _Step(regular, regular, attempts=0, failures=failures)
+    if policy.schedule is not None:
+        again = policy.schedule.admitted(again)
+        nominal = policy.schedule.latest_retry(claim.started_at)
+        if nominal is not None and (regular := policy.schedule.due_for(nominal)) <= again:
+            return _Step(regular, nominal, attempts=0, failures=failures)
     ending = _ending(claim, policy)
     return _Step(again, claim.scheduled_for, claim.attempt, failures, ending=ending)
 
 
 def _after_postponing(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
-    del policy
     # Not an attempt: a job that waits for its precondition must not use up its limit.
-    return _Step(outcome.again_at or now, claim.scheduled_for, claim.attempt - 1, claim.failures)
+    again = policy.admitted(outcome.again_at or now)
+    return _Step(again, claim.scheduled_for, claim.attempt - 1, claim.failures)
 
 
 def _after_pause(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
-    del outcome, policy
-    return _Step(now, claim.scheduled_for, claim.attempt - 1, claim.failures)
+    del outcome
+    again = policy.admitted(now)
+    return _Step(again, claim.scheduled_for, claim.attempt - 1, claim.failures)
 
 
 def _after_loss(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
     del outcome
     losses = claim.losses + 1
     if policy.on_lost == "skip" and policy.schedule is not None:
-        regular = policy.schedule.next_after(now)
-        return _Step(regular, regular, attempts=0, failures=claim.failures, losses=losses)
-    again = now + policy.retry.after_loss(losses, policy.base)
+        nominal = policy.schedule.nominal_after(now)
+        regular = policy.schedule.due_for(nominal)
+        return _Step(regular, nominal, attempts=0, failures=claim.failures, losses=losses)
+    again = policy.admitted(now + policy.retry.after_loss(losses, policy.base))
     ending: Ending = "stays"
     if claim.key != RECURRING:
         ending = "dies" if policy.on_lost == "skip" else _ending(claim, policy)

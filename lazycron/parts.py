@@ -77,7 +77,7 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
     sync = Sync(store, registry, facts, clock.monotonic, settings.lease)
     reference = Reference(clock, asks_server=not store.is_sqlite)
     refresh = Refresh(store, statefile, facts)
-    why = Why(facts, settings.hanging_after, switched_on=settings.is_on)
+    why = Why(facts, registry.schedule_of, settings.hanging_after, switched_on=settings.is_on)
 
     def install() -> bool:
         if settings.create_tables if settings.create_tables is not None else store.is_sqlite:

@@ -12,9 +12,13 @@ from lazycron.tasks import Task
 
 
 class Registry:
-    """A mapping from name to task that only grows; `version` tells whether it has."""
+    """A mapping from name to task that only grows; `version` tells whether it has.
+
+    `installation` is the id that jitter depends on; whoever asks the database first sets it.
+    """
 
     def __init__(self) -> None:
+        self.installation = ""
         self._tasks: dict[str, Task] = {}
         self._lock = threading.Lock()
 
@@ -58,6 +62,22 @@ class Registry:
             raise UnknownTaskError(message)
         return task
 
+    @property
+    def is_jittered(self) -> bool:
+        """Whether any schedule depends on the installation."""
+        return any(task.schedule is not None and task.schedule.is_jittered for task in self)
+
+    def seeded(self, name: str, schedule: Schedule) -> Schedule:
+        """Return a schedule as it is for this task of this installation."""
+        return schedule.seeded(f"{self.installation}\n{name}")
+
+    def schedule_of(self, name: str, text: str) -> Schedule:
+        """Read the schedule a task's row holds; raises ScheduleError where it cannot be read."""
+        task = self._tasks.get(name)
+        own = task.schedule if task else None
+        found = own if own is not None and own.text == text else parse(text)
+        return self.seeded(name, found)
+
     def policy_of(self, claim: Claim) -> Policy:
         """Return a claim's policy: its task's, with the schedule the row was claimed with.
 
@@ -67,7 +87,14 @@ class Registry:
         policy = task.policy if task else Policy(schedule=None, retry=Retry())
         if claim.key != RECURRING:
             return replace(policy, schedule=None)
-        return replace(policy, schedule=_schedule_of(claim, policy.schedule))
+        return replace(policy, schedule=self._claimed_with(claim, policy.schedule))
+
+    def _claimed_with(self, claim: Claim, own: Schedule | None) -> Schedule | None:
+        """Read the schedule a row was claimed with; the code's where the row's cannot be read."""
+        try:
+            return self.schedule_of(claim.name, claim.schedule)
+        except ScheduleError:
+            return own and self.seeded(claim.name, own)
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks
@@ -75,16 +102,6 @@ class Registry:
     def __iter__(self) -> Iterator[Task]:
         # A copy: a task may be registered by a request while a tick iterates.
         return iter(tuple(self._tasks.values()))
-
-
-def _schedule_of(claim: Claim, own: Schedule | None) -> Schedule | None:
-    """Read the schedule a row was claimed with; the code's where the row's cannot be read."""
-    if own is not None and own.text == claim.schedule:
-        return own
-    try:
-        return parse(claim.schedule)
-    except ScheduleError:
-        return own
 
 
 def _place(task: Task) -> str:

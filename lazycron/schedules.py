@@ -132,8 +132,9 @@ class Shaped(Schedule):
         What jitter has put off is no reason for an interval to lose its phase.
         """
         if isinstance(self._rhythm, Every):
-            nominal_start = start - self._delay(scheduled_for)
-            return self.admitted(self._rhythm.after_run(scheduled_for, nominal_start))
+            undelayed = start - self._delay(scheduled_for)
+            begun = undelayed if undelayed >= scheduled_for else start
+            return self.admitted(self._rhythm.after_run(scheduled_for, begun))
         return self._beyond(scheduled_for, start)
 
     def after_missed(self, scheduled_for: datetime, now: datetime) -> datetime:
@@ -193,10 +194,17 @@ def shape(schedule: Schedule, *, between: str | None, jitter: Duration | None, t
 
 def with_rhythm(rhythm: Every, shaped: Schedule) -> Schedule:
     """Return a schedule of this rhythm in the shape, the window and the jitter, of another."""
-    if not isinstance(shaped, Shaped):
-        return rhythm
-    window = shaped.window
-    return Shaped(rhythm, window, shaped.jitter)
+    return Shaped(rhythm, shaped.window, shaped.jitter) if isinstance(shaped, Shaped) else rhythm
+
+
+def in_zone(schedule: Schedule, tz: str) -> Schedule:
+    """Return the same schedule by the clocks of another zone."""
+    if isinstance(schedule, Shaped):
+        rhythm, window = schedule.rhythm, schedule.window
+        if isinstance(rhythm, Crontab):
+            rhythm = Crontab(rhythm.expression, tz=tz)
+        return Shaped(rhythm, window and to_window(window.text, tz), schedule.jitter)
+    return Crontab(schedule.expression, tz=tz) if isinstance(schedule, Crontab) else schedule
 
 
 def parse(text: str) -> Schedule:

@@ -2,9 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from lazycron.errors import ScheduleError
 from lazycron.outcomes import Policy, Status
-from lazycron.schedules import Crontab, parse
+from lazycron.schedules import Crontab
 from lazycron.store import Store, TaskRow
 
 GRACE = timedelta(seconds=1)
@@ -16,6 +15,7 @@ def mend(store: Store, row: TaskRow, now: datetime, lease: timedelta, policy: Po
     A free row is due as long after now as it was after its stamp, a crontab's at its next regular
     time. A claim ends a lease after now, unless its live holder renews it, which he does sooner.
     A run that was lost has no stamp of its burial: it waits no longer than if it were buried now.
+    The policy's schedule is the row's, None where that cannot be read.
     """
     stamp = row.last_run_at or row.created_at
     if row.last_status == Status.LOST and not row.running and stamp <= now:
@@ -26,26 +26,21 @@ def mend(store: Store, row: TaskRow, now: datetime, lease: timedelta, policy: Po
     if row.running:
         until = now + lease
         return until < row.next_run_at and store.shorten_lease(row, until)
-    due = min(now + (row.next_run_at - stamp), _regular(row, now))
+    due = policy.admitted(min(now + (row.next_run_at - stamp), _regular(row, policy, now)))
     return due < row.next_run_at and store.move(row, due)
 
 
 def _after_loss(row: TaskRow, policy: Policy, now: datetime) -> datetime:
-    try:
-        schedule = parse(row.schedule_now)
-    except ScheduleError:
+    if policy.schedule is None:
         return row.next_run_at
     if policy.on_lost == "skip":
-        return schedule.next_after(now)
-    return now + policy.retry.after_loss(row.losses, schedule.retry_base)
+        return policy.schedule.next_after(now)
+    return policy.admitted(now + policy.retry.after_loss(row.losses, policy.base))
 
 
-def _regular(row: TaskRow, now: datetime) -> datetime:
-    try:
-        schedule = parse(row.schedule_now)
-    except ScheduleError:
-        return row.next_run_at
+def _regular(row: TaskRow, policy: Policy, now: datetime) -> datetime:
+    schedule = policy.schedule
     is_regular = row.last_status in (None, Status.OK)
-    if isinstance(schedule, Crontab) and is_regular:
+    if schedule is not None and isinstance(schedule.rhythm, Crontab) and is_regular:
         return schedule.next_after(now)
     return row.next_run_at

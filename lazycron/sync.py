@@ -1,11 +1,13 @@
 """Rows for tasks: made, brought up to date with the code, and forgotten with it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from lazycron.errors import ScheduleError
 from lazycron.facts import Facts
 from lazycron.registry import Registry
-from lazycron.schedules import Schedule
+from lazycron.schedules import Every, Schedule, parse, with_rhythm
 from lazycron.setback import mend
 from lazycron.store import Store, TaskRow
 from lazycron.tasks import Task
@@ -38,6 +40,7 @@ class Sync:
         self._monotonic = monotonic
         self._default_lease = default_lease
         self._brought_in: set[str] = set()
+        self._identified = False
         self._version: int | None = None
         self._again_at = 0.0
         self._forget_at: float | None = None
@@ -78,11 +81,13 @@ class Sync:
         version = self._registry.version
         tasks = list(self._registry)
         self._store.know({task.name: self.lease_of(task) for task in tasks})
+        self._identify(now)
         rows = {row.name: row for row in self._store.known_rows()}
         for row in rows.values():
             # Moments handed in by a caller say nothing about the clock.
             task = self._registry[row.name]
-            if by_clock and mend(self._store, row, now, self.lease_of(task), task.policy):
+            policy = replace(task.policy, schedule=self._schedule_of(row))
+            if by_clock and mend(self._store, row, now, self.lease_of(task), policy):
                 self._facts.set_back_at = now
         made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
         self._keep_seen(rows, now)
@@ -91,6 +96,18 @@ class Sync:
         self._version = version
         self._again_at = self._monotonic() + AGAIN_AFTER
         return frozenset(made)
+
+    def _identify(self, now: datetime) -> None:
+        """Let jitter be this installation's own."""
+        if not self._identified and self._registry.is_jittered:
+            self._registry.installation = self._store.installation_id(now)
+            self._identified = True
+
+    def _schedule_of(self, row: TaskRow) -> Schedule | None:
+        try:
+            return self._registry.schedule_of(row.name, row.schedule_now)
+        except ScheduleError:
+            return None
 
     def _bring_in_one(self, task: Task, row: TaskRow | None, now: datetime) -> bool:
         made = self._compare(task, row, now, first=task.name not in self._brought_in)
@@ -111,27 +128,34 @@ class Sync:
         return False
 
     def _make(self, task: Task, now: datetime) -> bool:
-        first_due = task.first_due(now)
-        if first_due is None or task.schedule is None:
+        if task.schedule is None:
             return False
+        schedule = self._registry.seeded(task.name, task.schedule)
+        if task.first_run is None:
+            nominal = schedule.nominal_after(now)
+            due = schedule.due_for(nominal)
+        else:
+            nominal = due = schedule.admitted(now + task.first_run)
         return self._store.make_row(
             task.name,
             task.schedule.text,
             enabled=task.enabled,
-            next_run_at=max(first_due, now),
+            next_run_at=due,
+            scheduled_for=nominal,
             now=now,
         )
 
     def _store_schedule(self, row: TaskRow, schedule: Schedule, now: datetime) -> None:
         old = row.schedule
         for _ in range(MOST_TRIES):
-            # Under an operator's override the code's schedule is stored, but does not count yet.
-            moved = row.next_run_at if row.schedule_override else moved_to(row, schedule, now)
+            override = _overridden(row, schedule)
+            if row.schedule_override is None or override != row.schedule_override:
+                counts = schedule if override is None else parse(override)
+                due, nominal = moved_to(row, self._registry.seeded(row.name, counts), now)
+            else:
+                due, nominal = row.next_run_at, row.scheduled_for
             if self._store.bring_in(
-                row,
-                schedule.text,
-                next_run_at=moved,
-                scheduled_for=scheduled_for(row, moved),
+                row, schedule.text, override, next_run_at=due, scheduled_for=nominal
             ):
                 return
             fresh = self._store.row(row.name)
@@ -148,12 +172,32 @@ class Sync:
             self._forget_at = self._monotonic() + FORGET_AFTER
 
 
-def moved_to(row: TaskRow, schedule: Schedule, now: datetime) -> datetime:
-    """Return where a new schedule moves a row: sooner if it says so, never before now."""
-    regular = schedule.next_after(row.last_run_at or row.created_at)
-    return max(now, min(row.next_run_at, regular))
+def moved_to(row: TaskRow, schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
+    """Return where a new schedule moves a row, and for which nominal time it is due there.
+
+    Sooner if it says so, never before now, and never out of its window.
+    """
+    nominal = schedule.nominal_after(row.last_run_at or row.created_at)
+    due = schedule.due_for(nominal)
+    moved = schedule.admitted(max(now, min(row.next_run_at, due)))
+    if moved == row.next_run_at:
+        return moved, row.scheduled_for
+    return moved, nominal if moved == due else moved
 
 
-def scheduled_for(row: TaskRow, moved: datetime) -> datetime:
-    """Return the nominal due time after a move: what it was if the row stays where it is."""
-    return row.scheduled_for if moved == row.next_run_at else moved
+def _overridden(row: TaskRow, schedule: Schedule) -> str | None:
+    """Return the operator's override in the window and jitter of the code's schedule.
+
+    Under an override the code's rhythm is stored, but does not count until it is reset.
+    """
+    if row.schedule_override is None:
+        return None
+    try:
+        rhythm = parse(row.schedule_override).rhythm
+        return (
+            with_rhythm(rhythm, schedule).text
+            if isinstance(rhythm, Every)
+            else row.schedule_override
+        )
+    except ScheduleError:
+        return row.schedule_override

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
@@ -12,14 +12,17 @@ from lazycron.errors import ConfigurationError, ScheduleError
 from lazycron.jobs import Enqueuer, Job, Using
 from lazycron.messages import shown
 from lazycron.outcomes import OnLost, Policy
+from lazycron.reports import TRIGGERS, Trigger
 from lazycron.retry import Retry
 from lazycron.run import Run
-from lazycron.schedules import Crontab, Every, Schedule
+from lazycron.schedules import Crontab, Every, Schedule, shape
 from lazycron.schema import NAME_LENGTH
 
 SOON = timedelta(minutes=2)
 SHORTEST_LEASE = timedelta(seconds=1)
 FirstRun = Duration | Literal["soon"] | None
+Missed = Literal["once", "skip"]
+OnlyOn = Trigger | Iterable[Trigger] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,6 +41,9 @@ class Task:
     on_lost: OnLost
     timeout: timedelta | None
     run_parameter: str | None
+    missed: Missed = "once"
+    grace: timedelta | None = None
+    only_on: tuple[Trigger, ...] | None = None
     enqueuer: Enqueuer | None = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the function returns
@@ -85,7 +91,11 @@ class Task:
             return None
         if self.first_run is None:
             return self.schedule.next_after(now)
-        return now + self.first_run
+        return self.schedule.admitted(now + self.first_run)
+
+    def runs_on(self, trigger: str) -> bool:
+        """Tell whether a tick of this trigger may run it."""
+        return self.only_on is None or trigger in self.only_on
 
 
 def to_schedule(
@@ -94,14 +104,40 @@ def to_schedule(
     schedule: Schedule | None,
     tz: str | None,
     default_tz: str,
+    *,
+    between: str | None = None,
+    jitter: Duration | None = None,
 ) -> Schedule | None:
     """Build the one schedule that a task's options name; raises ScheduleError for two."""
+    made = _to_rhythm(every, crontab, schedule, tz, default_tz, windowed=between is not None)
+    if made is None:
+        for name, value in (("between", between), ("jitter", jitter)):
+            if value is not None:
+                message = f"{name}={shown(value)} goes with a schedule: every=, crontab=, schedule="
+                raise ScheduleError(message)
+        return None
+    return shape(made, between=between, jitter=jitter, tz=tz or default_tz)
+
+
+def _to_rhythm(
+    every: Duration | None,
+    crontab: str | None,
+    schedule: Schedule | None,
+    tz: str | None,
+    default_tz: str,
+    *,
+    windowed: bool,
+) -> Schedule | None:
     given = [name for name, value in _named(every, crontab, schedule) if value is not None]
     if len(given) > 1:
         message = f"a task takes one of every=, crontab= and schedule=, not {' and '.join(given)}"
         raise ScheduleError(message)
-    if tz is not None and crontab is None:
-        message = f"tz={shown(tz)} goes with crontab=; intervals are elapsed time and know no zone"
+    knows_zone = crontab is not None or (windowed and not isinstance(schedule, Crontab))
+    if tz is not None and not knows_zone:
+        message = (
+            f"tz={shown(tz)} goes with crontab= or between=; "
+            "intervals are elapsed time and know no zone"
+        )
         raise ScheduleError(message)
     if every is not None:
         return Every(every)
@@ -130,6 +166,9 @@ def make_task(
     lease: Duration | None,
     on_lost: OnLost,
     timeout: Duration | None,
+    missed: Missed = "once",
+    grace: Duration | None = None,
+    only_on: OnlyOn = None,
     enqueuer: Enqueuer | None = None,
 ) -> Task:
     """Check a task's options once and build it."""
@@ -140,6 +179,10 @@ def make_task(
     if schedule is not None:
         _check_callable_alone(function, run_parameter)
     _check_option("on_lost", on_lost, '"rerun" or "skip"', ok=on_lost in get_args(OnLost))
+    _check_option("missed", missed, '"once" or "skip"', ok=missed in get_args(Missed))
+    _check_option(
+        "grace", grace, 'it with missed="skip" only', ok=grace is None or missed == "skip"
+    )
     _check_option("enabled", enabled, "True or False", ok=isinstance(enabled, bool))
     _check_option("retry", retry, "a Retry(…)", ok=isinstance(retry, Retry))
     for option, text in (("label", label), ("explanation", explanation)):
@@ -158,6 +201,9 @@ def make_task(
         on_lost=on_lost,
         timeout=_optional(timeout, "timeout", timedelta(milliseconds=1)),
         run_parameter=run_parameter,
+        missed=missed,
+        grace=_optional(grace, "grace", timedelta(0)),
+        only_on=_only_on(only_on),
         enqueuer=enqueuer,
     )
 
@@ -178,6 +224,20 @@ def _first_run(value: FirstRun) -> timedelta | None:
     except ScheduleError as error:
         message = f'{error}; or "soon" (two minutes)'
         raise ScheduleError(message) from None
+
+
+def _only_on(value: OnlyOn) -> tuple[Trigger, ...] | None:
+    if value is None:
+        return None
+    given = (value,) if isinstance(value, str) else tuple(value) if _is_iterable(value) else ()
+    found = tuple(trigger for trigger in TRIGGERS if trigger in given)
+    ok = bool(given) and set(found) == set(given)
+    _check_option("only_on", value, f"one or more of {', '.join(TRIGGERS)}", ok=ok)
+    return found
+
+
+def _is_iterable(value: object) -> bool:
+    return isinstance(value, list | tuple | set | frozenset)
 
 
 def _optional(value: Duration | None, what: str, least: timedelta) -> timedelta | None:

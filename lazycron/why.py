@@ -1,5 +1,6 @@
 """Why a task did not run: a sentence from the facts in row, file and process."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -7,7 +8,7 @@ from enum import StrEnum
 from lazycron.durations import roughly
 from lazycron.errors import ScheduleError
 from lazycron.facts import Facts
-from lazycron.schedules import parse
+from lazycron.schedules import Schedule
 from lazycron.statefile import State
 from lazycron.store import TaskRow
 from lazycron.tasks import Task
@@ -47,8 +48,16 @@ class Explanation:
 class Why:
     """Explains rows; `hanging_after` is the budget's seconds, beyond which a run is called that."""
 
-    def __init__(self, facts: Facts, hanging_after: timedelta, *, switched_on: bool) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        schedule_of: Callable[[str, str], Schedule],
+        hanging_after: timedelta,
+        *,
+        switched_on: bool,
+    ) -> None:
         self._facts = facts
+        self._schedule_of = schedule_of
         self._hanging_after = hanging_after
         self._switched_on = switched_on
 
@@ -88,9 +97,11 @@ class Why:
         if not row.enabled:
             return False
         try:
-            return parse(row.schedule_now).next_after(row.scheduled_for) <= now
+            schedule = self._schedule_of(row.name, row.schedule_now)
         except ScheduleError:
             return False
+        following = schedule.after_run(row.scheduled_for, schedule.due_for(row.scheduled_for))
+        return schedule.due_for(following) <= now
 
     def not_installed(self) -> Explanation:
         """Explain that there are no tables."""

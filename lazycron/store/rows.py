@@ -105,7 +105,7 @@ INSERT = insert(t).values(
         "schedule": bindparam("p_schedule"),
         "enabled": bindparam("p_enabled"),
         "next_run_at": bindparam("p_next", type_=UTCDateTime),
-        "scheduled_for": bindparam("p_next", type_=UTCDateTime),
+        "scheduled_for": bindparam("p_scheduled_for", type_=UTCDateTime),
         "seen_at": bindparam("p_now", type_=UTCDateTime),
         "created_at": bindparam("p_now", type_=UTCDateTime),
     }
@@ -119,6 +119,7 @@ def make(
     schedule: str,
     enabled: bool,
     next_run_at: datetime,
+    scheduled_for: datetime,
     now: datetime,
 ) -> None:
     """Insert a task's recurring row; IntegrityError where another process was first."""
@@ -129,6 +130,7 @@ def make(
             "p_schedule": schedule,
             "p_enabled": enabled,
             "p_next": next_run_at,
+            "p_scheduled_for": scheduled_for,
             "p_now": now,
         },
     )
@@ -161,8 +163,14 @@ MOVED = {
 OVERRIDE = update(t).where(AS_SEEN).values(MOVED | {"schedule_override": bindparam("p_schedule")})
 NEW_CODE = (
     update(t)
-    .where(AS_SEEN, func.coalesce(t.c.schedule, "") == bindparam("p_old"))
-    .values(MOVED | {"schedule": bindparam("p_schedule")})
+    .where(
+        AS_SEEN,
+        func.coalesce(t.c.schedule, "") == bindparam("p_old"),
+        func.coalesce(t.c.schedule_override, "") == bindparam("p_old_override"),
+    )
+    .values(
+        MOVED | {"schedule": bindparam("p_schedule"), "schedule_override": bindparam("p_override")}
+    )
 )
 
 
@@ -196,6 +204,7 @@ def bring_in(
     connection: Connection,
     row: TaskRow,
     schedule: str,
+    override: str | None,
     *,
     next_run_at: datetime,
     scheduled_for: datetime,
@@ -203,7 +212,9 @@ def bring_in(
     """Store a schedule changed in code; one process wins, the others get False."""
     values = _seen(row) | {
         "p_old": row.schedule or "",
+        "p_old_override": row.schedule_override or "",
         "p_schedule": schedule,
+        "p_override": override,
         "p_next": next_run_at,
         "p_scheduled_for": scheduled_for,
     }

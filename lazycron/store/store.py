@@ -273,7 +273,14 @@ class Store:
     # recurring rows
 
     def make_row(
-        self, name: str, schedule: str, *, enabled: bool, next_run_at: datetime, now: datetime
+        self,
+        name: str,
+        schedule: str,
+        *,
+        enabled: bool,
+        next_run_at: datetime,
+        scheduled_for: datetime,
+        now: datetime,
     ) -> bool:
         """Insert a task's recurring row; False where it is there already."""
         try:
@@ -284,6 +291,7 @@ class Store:
                     schedule=schedule,
                     enabled=enabled,
                     next_run_at=next_run_at,
+                    scheduled_for=scheduled_for,
                     now=now,
                 )
         except IntegrityError:
@@ -315,12 +323,26 @@ class Store:
             )
 
     def bring_in(
-        self, row: TaskRow, schedule: str, *, next_run_at: datetime, scheduled_for: datetime
+        self,
+        row: TaskRow,
+        schedule: str,
+        override: str | None,
+        *,
+        next_run_at: datetime,
+        scheduled_for: datetime,
     ) -> bool:
-        """Store a schedule changed in code; False if the row has changed since it was seen."""
+        """Store a schedule changed in code, and what becomes of the operator's.
+
+        False if the row has changed since it was seen.
+        """
         with self.engine.begin() as connection:
             return rows.bring_in(
-                connection, row, schedule, next_run_at=next_run_at, scheduled_for=scheduled_for
+                connection,
+                row,
+                schedule,
+                override,
+                next_run_at=next_run_at,
+                scheduled_for=scheduled_for,
             )
 
     def move(self, row: TaskRow, next_run_at: datetime) -> bool:
