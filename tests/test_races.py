@@ -305,10 +305,9 @@ class Gate:
 
 def bury(cron: LazyCron, clock: ManualClock) -> None:
     """Look as often as it takes to bury a claim whose lease has ended: twice on SQLite."""
-    cron.run_due(budget=Budget(1, 0))
-    clock.tick("0.6s")
-    cron.run_due(budget=Budget(1, 0))
-    clock.tick()
+    for _ in range(2 if cron.parts.store.is_sqlite else 1):
+        assert cron.run_due().runs == []
+        clock.tick()
 
 
 def test_a_stale_finisher_changes_nothing(
