@@ -245,9 +245,13 @@ class Enqueuing(Managing):
             # Another text than any before: a running job must see that it was asked for again.
             again = write_arguments(call.arguments, again=new_token()[:8])
             if store.replace_arguments(connection, held.id, held.key, again, call.due):
-                seen = read_arguments(call.snapshot)
+                seen, job = read_arguments(call.snapshot), _to_job(held)
                 return replace(
-                    _to_job(held), created=False, args=seen.args, kwargs=seen.kwargs or {}
+                    job,
+                    created=False,
+                    args=seen.args,
+                    kwargs=seen.kwargs or {},
+                    run_at=job.run_at if held.lock_token else call.due,
                 )
         message = f"the holder of key {key!r} of {name} changed at each of {MOST_TRIES} looks"
         raise BusyError(message)

@@ -84,6 +84,9 @@ def test_enqueue_with_a_key_gives_the_waiting_job_back(call: Call, cron: LazyCro
     assert (kept["id"], kept["created"], kept["args"]) == (made["id"], False, ["ada"])
     assert call(*words, '["bob"]', "--on-conflict", "replace").stdout == f"{made['id']}\n"
     assert cron.jobs()[0].args == ("bob",)
+    later = ("enqueue", "send", '["eve"]', "--key", "order-1", "--delay", "2h", "--json")
+    replaced = json.loads(call(*later, "--on-conflict", "replace").stdout)
+    assert (replaced["args"], replaced["run_at"]) == (["eve"], "2026-01-01T02:00:00+00:00")
     refused = call(*words, '["eve"]', "--on-conflict", "raise")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert f"held by job {made['id']}" in refused.stderr
