@@ -1,8 +1,10 @@
 """The database vanishes, refuses, hangs or forgets to answer: requests go on, nothing is lost."""
 
 import asyncio
+import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -251,11 +253,13 @@ class Site:
     def rest(self) -> None:
         """Wait until the tick threads have done what they were sent for."""
         crew = trigger_of(self.cron)._crew()
-        done = threading.Event()
-        while not done.wait(0.002):
+        end = time.monotonic() + PATIENCE
+        while True:
             with crew.lock:
                 if crew._errands.empty() and all(hand.errand is None for hand in crew._hands):
-                    done.set()
+                    return
+            assert time.monotonic() < end, "a tick thread does not come to rest"
+            time.sleep(0.002)
 
 
 def test_requests_do_no_database_work_while_it_is_gone_and_attempts_are_spaced_out(
@@ -349,8 +353,9 @@ def test_a_database_that_hangs_holds_a_tick_thread_and_neither_requests_nor_othe
     next_due = hanging.parts.store.next_due
 
     def stalling(*values: Any) -> object:
-        proxy.stall()
-        asked.set()
+        if not asked.is_set():
+            proxy.stall()
+            asked.set()
         return next_due(*values)
 
     hanging.parts.store.next_due = stalling  # type: ignore[assignment, method-assign]
@@ -611,15 +616,18 @@ def test_a_file_that_became_read_only_is_an_outage_and_its_outcome_waits(
 
 
 def test_a_folder_that_is_gone_is_an_outage(tmp_path: Path, make_cron: MakeCron) -> None:
-    folder = tmp_path / "mounted"
+    folder, elsewhere = tmp_path / "mounted", tmp_path / "unmounted"
+    folder.mkdir()
     cron = make_cron(f"sqlite:///{folder}/lazycron.db")
     cron.task(every="1h", name="task")(lambda: None)
     site = Site(cron)
+    folder.rename(elsewhere)
     assert site.visit() == 200
     site.rest()
     assert cron.parts.facts.outage is not None
     assert site.in_requests == []
-    folder.mkdir()
+    shutil.rmtree(folder, ignore_errors=True)  # the state file made it anew
+    elsewhere.rename(folder)
     assert cron.run_due().decisions["task"].verdict == "deferred"
 
 
