@@ -17,7 +17,7 @@ MOST_BYTES = 65_536
 MOST_DEPTH = 50
 # Python reads and writes no longer whole numbers than this as text.
 MOST_DIGITS = 4300
-MOST_BITS = int((MOST_DIGITS - 1) * math.log2(10))
+TOO_LARGE = 10**MOST_DIGITS
 # Marks what JSON has no word for; a mapping of the caller's that has this key is marked itself.
 TAG = "$"
 ACCEPTED = (
@@ -119,7 +119,7 @@ def _write(value: object, where: str, depth: int) -> Json:
 
 def _write_int(value: int, where: str, depth: int) -> int:
     del depth
-    if value.bit_length() > MOST_BITS:
+    if not -TOO_LARGE < value < TOO_LARGE:
         raise _refusal(where, f"has more than {MOST_DIGITS} digits")
     return value
 
