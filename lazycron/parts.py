@@ -87,7 +87,7 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
         return store.has_tables()
 
     activity = Activity(clock.monotonic)
-    leases = Leases(store.renew, lambda: _refresh(refresh, reference), clock.monotonic)
+    leases = Leases(store.renew, lambda: _refresh(refresh, reference), clock)
     runner = Runner(
         store=store,
         registry=registry,

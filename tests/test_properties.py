@@ -304,26 +304,6 @@ def test_a_clock_put_ahead_takes_no_living_run_for_dead(seconds: int, url: URL) 
     world.teardown()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a process that starts after a step ahead cannot know of it, and the holder of a lease "
-    "does not look for steps between its renewals: a third of a lease in which it can be buried",
-)
-def test_a_process_that_starts_after_a_step_ahead_takes_no_living_run_for_dead(url: URL) -> None:
-    world = World(lambda: url)
-    world.start([0.0, 0.0, 0.0])
-    world.begin(0, "hourly")
-    world.jump(600)
-    world.owners[1].cron.close(timeout=0)
-    world.owners[1] = world.new_owner(1, 0)
-    try:
-        world.look_twice(1)
-        world.rows_make_sense()
-    finally:
-        for owner in world.owners:
-            owner.cron.close(timeout=0)
-
-
 def play(fresh: Callable[[], URL], examples: int, steps: int) -> None:
     """Play random games; the same ones each time, unless rounds are asked for."""
     run_state_machine_as_test(
