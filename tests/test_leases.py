@@ -17,7 +17,7 @@ def a_claim() -> Claim:
         id=1,
         name="long",
         key="",
-        token="t",  # noqa: S106 - a claim's token, no secret
+        token="t",
         schedule="every 1h",
         scheduled_for=START,
         started_at=START,
