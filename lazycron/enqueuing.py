@@ -14,7 +14,7 @@ from lazycron.arguments import (
     read_arguments,
     write_arguments,
 )
-from lazycron.durations import Duration
+from lazycron.durations import MICROSECOND, Duration
 from lazycron.errors import (
     BusyError,
     ConfigurationError,
@@ -244,15 +244,12 @@ class Enqueuing(Managing):
                 return replace(_to_job(held), created=False)
             # Another text than any before: a running job must see that it was asked for again.
             again = write_arguments(call.arguments, again=new_token()[:8])
-            if store.replace_arguments(connection, held.id, held.key, again, call.due):
-                seen, job = read_arguments(call.snapshot), _to_job(held)
-                return replace(
-                    job,
-                    created=False,
-                    args=seen.args,
-                    kwargs=seen.kwargs or {},
-                    run_at=job.run_at if held.lock_token else call.due,
-                )
+            # And another due time, whose idempotency key is another.
+            due = call.due + MICROSECOND if call.due == held.scheduled_for else call.due
+            if store.replace_arguments(connection, held.id, held.key, again, due):
+                new = replace(_to_job(held), created=False, run_at=due)
+                seen = read_arguments(call.snapshot)
+                return replace(new, args=seen.args, kwargs=seen.kwargs or {})
         message = f"the holder of key {key!r} of {name} changed at each of {MOST_TRIES} looks"
         raise BusyError(message)
 

@@ -168,7 +168,9 @@ def settle(
     job's arguments were replaced while it ran: it is due at once, as if it had just been enqueued.
     """
     if replaced:
-        step = _Step(now, now, attempts=0, failures=0)
+        # Another due time than the old arguments': another idempotency key.
+        due = max(now, claim.scheduled_for + _MICROSECOND)
+        step = _Step(due, due, attempts=0, failures=0)
     else:
         step = _STEPS[outcome.status](claim, outcome, policy, now)
     return Settlement(
