@@ -247,9 +247,14 @@ class Enqueuing(Managing):
             # And another due time, whose idempotency key is another.
             due = call.due + MICROSECOND if call.due == held.scheduled_for else call.due
             if store.replace_arguments(connection, held.id, held.key, again, due):
-                new = replace(_to_job(held), created=False, run_at=due)
-                seen = read_arguments(call.snapshot)
-                return replace(new, args=seen.args, kwargs=seen.kwargs or {})
+                seen, job = read_arguments(call.snapshot), _to_job(held)
+                return replace(
+                    job,
+                    created=False,
+                    args=seen.args,
+                    kwargs=seen.kwargs or {},
+                    run_at=job.run_at if held.lock_token else due,
+                )
         message = f"the holder of key {key!r} of {name} changed at each of {MOST_TRIES} looks"
         raise BusyError(message)
 

@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import (
@@ -134,7 +135,7 @@ def test_arguments_that_do_not_fit_or_cannot_be_stored_are_an_error_at_the_call(
         """Do nothing."""
 
     with app.begin() as connection:
-        ways = [{}, {"key": "k"}, {"on_commit": print}, {"connection": connection}]
+        ways: list[dict[str, Any]] = [{}, {"key": "k"}, {"on_commit": print}, {"connection": connection}]
         for options in ways:
             way = work.using(**options)
             for wrong in ((), (1, 2)):
