@@ -27,6 +27,7 @@ from sqlalchemy.exc import IntegrityError
 from lazycron.outcomes import RECURRING, State
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
+from lazycron.store import prepared
 
 IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
 COLUMNS = (
@@ -101,13 +102,17 @@ def values(
     }
 
 
-def add(connection: Connection, values: Mapping[str, Any]) -> int | None:
+def add(connection: Connection, values: Mapping[str, Any], *, is_ours: bool) -> int | None:
     """Insert a job's row and return its id; None where the key is taken.
 
-    A key in somebody's open transaction is waited for until that has ended.
+    A key in somebody's open transaction is waited for until that has ended. A connection that is
+    not ours may echo, translate or count its statements.
     """
     statement = INSERT_UNLESS_TAKEN.get(connection.dialect.name)
     if statement is not None:
+        if is_ours:
+            row = prepared.one(connection, statement, values)
+            return None if row is None else int(row.id)
         found: int | None = connection.execute(statement, values).scalar()
         return found
     try:

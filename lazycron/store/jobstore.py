@@ -85,7 +85,7 @@ class JobStore:
 
         def insert() -> int | None:
             with self._joining(connection) as joined:
-                return jobs.add(joined, values)
+                return jobs.add(joined, values, is_ours=connection is None)
 
         return self._unless_deadlocked(connection, insert)
 
