@@ -13,6 +13,7 @@ from sqlalchemy import URL
 from lazycron import Budget, Every, LazyCron, Postpone, Run
 from lazycron.errors import ConfigurationError, ScheduleError, UnknownTaskError
 from lazycron.testing import ManualClock, tick_through
+from lazycron.ticks import Door
 from tests.conftest import START, MakeCron
 from tests.scenes import row_of, seconds, statuses
 
@@ -440,3 +441,52 @@ def test_a_task_that_releases_itself_does_not_run_again_in_the_same_tick(
     clock.tick("60s")
     assert cron.run_due(budget=Budget(tasks=None)).runs == []
     assert runs == [1]
+
+
+def test_run_now_of_a_task_without_a_schedule_runs_its_oldest_waiting_job(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """Due or not, and never one that runs; the idempotency key is the same for each attempt."""
+    keys: dict[str, set[str]] = {"a": set(), "b": set()}
+    inside = []
+
+    @cron.task
+    def job(run: Run, name: str) -> None:
+        keys[name].add(run.idempotency_key)
+        if name == "a" and run.attempt == 1:
+            inside.append(cron.run_now("job"))
+            raise RuntimeError
+
+    with pytest.raises(ConfigurationError, match="no job of it waits"):
+        cron.run_now(job)
+    second = job.using(delay="2h").enqueue("b")
+    first = job.using(delay="1h").enqueue("a")
+    failed = cron.run_now(job)
+    assert failed is not None
+    assert (failed.job_id, failed.status, failed.attempt) == (first.id, "failed", 1)
+    assert failed.scheduled_for == first.run_at
+    assert [one and (one.job_id, one.status) for one in inside] == [(second.id, "ok")]
+    clock.tick(1)
+    again = cron.run_now("job", trigger="cli")
+    assert again is not None
+    assert (again.job_id, again.status, again.attempt) == (first.id, "ok", 2)
+    assert [len(found) for found in keys.values()] == [1, 1]
+    assert keys["a"] != keys["b"]
+    with pytest.raises(ConfigurationError, match="no job of it waits"):
+        cron.run_now(job)
+
+
+def test_the_door_is_told_of_each_stored_checkpoint(cron: LazyCron) -> None:
+    """With the task's name, and how far it has come if it says so."""
+    told: list[tuple[str, int | None, int | None]] = []
+
+    @cron.task(every="minute")
+    def walk(run: Run) -> Iterator[int]:
+        run.checkpoint("a", done=1, total=2)
+        yield 2
+
+    door = Door(
+        trigger="cli", budget=Budget(None, None), progressed=lambda *what: told.append(what)
+    )
+    cron.parts.runner.run_now("walk", door)
+    assert told == [("walk", 1, 2), ("walk", None, None)]
