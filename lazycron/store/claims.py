@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from lazycron.messages import counters_from_json
-from lazycron.outcomes import RECURRING, Claim
+from lazycron.outcomes import RECURRING, Claim, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 
@@ -116,19 +116,25 @@ class Claiming:
         return select(*columns).where(self.is_due).order_by(t.c.next_run_at, t.c.id).limit(1)
 
     def first_recurring(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        """Select the oldest due recurring row, found through UNIQUE(name, key).
+        """Select the oldest due recurring row that is not paused, found through UNIQUE(name, key).
 
-        `enabled` stands in an expression, so that no database goes by the due index, in which any
-        number of jobs may lie before it.
+        A paused one has had its turn: it would use up each tick's seconds before anybody else's.
+
+        Dueness stands in an expression, so that no database goes by the due index, in which any
+        number of jobs may lie before it: SQLite would, once it has analysed the table.
         """
+        due = and_(
+            t.c.enabled == true(),
+            t.c.next_run_at <= bindparam("c_due", type_=UTCDateTime),
+            t.c.next_run_at >= bindparam("c_floor", type_=UTCDateTime),
+        )
         return (
             select(*columns)
             .where(
                 t.c.name.in_(self.names),
                 t.c.key == RECURRING,
-                case((t.c.enabled == true(), 1), else_=0) == 1,
-                t.c.next_run_at <= bindparam("c_due", type_=UTCDateTime),
-                t.c.next_run_at >= bindparam("c_floor", type_=UTCDateTime),
+                case((due, 1), else_=0) == 1,
+                func.coalesce(t.c.last_status, "") != Status.PAUSED.value,
                 t.c.lock_token.is_(null()),
             )
             .order_by(t.c.next_run_at, t.c.id)

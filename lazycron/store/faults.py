@@ -20,6 +20,7 @@ class Fault(StrEnum):
 
 # MariaDB's error numbers and PostgreSQL's SQLSTATEs: deadlock, lock timeout, serialization failure.
 BUSY = {1213, 1205, "40001", "40P01", "55P03"}
+DEADLOCKS = {1213, "40001", "40P01"}
 MISSING = {1146, "42P01"}
 # A replica, or a primary that was made read-only: PostgreSQL's driver calls it an internal error.
 READ_ONLY = {"25006"}
@@ -32,8 +33,7 @@ def fault_of(error: Exception) -> Fault:
     if not isinstance(error, DBAPIError):
         return Fault.OTHER
     original = error.orig
-    # PyMySQL's errors have both: SQLSTATE says HY000 of a lock timeout.
-    codes = {getattr(original, "sqlstate", None), _number(original)}
+    codes = _codes(original)
     # SQLite has one number for too many things; other errors' texts may quote anything.
     text = str(original) if isinstance(original, sqlite3.OperationalError) else ""
     if codes & BUSY or "is locked" in text:
@@ -44,6 +44,16 @@ def fault_of(error: Exception) -> Fault:
     if gone or codes & READ_ONLY:
         return Fault.GONE
     return Fault.OTHER
+
+
+def is_deadlock(error: Exception) -> bool:
+    """Tell whether a transaction was given up for another's sake, so that it may be tried again."""
+    return isinstance(error, DBAPIError) and bool(_codes(error.orig) & DEADLOCKS)
+
+
+def _codes(original: BaseException | None) -> set[object]:
+    # PyMySQL's errors have both: SQLSTATE says HY000 of a lock timeout.
+    return {getattr(original, "sqlstate", None), _number(original)}
 
 
 def _number(original: BaseException | None) -> int | None:

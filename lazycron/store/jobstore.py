@@ -1,6 +1,5 @@
 """Jobs and once keys: each method a transaction of its own, or a part of the caller's."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,14 +11,14 @@ from sqlalchemy.exc import IntegrityError
 from lazycron.store import counted, history, jobs, once
 from lazycron.store.counted import Counted
 from lazycron.store.engine import hasty_engine
-from lazycron.store.faults import DatabaseError, Fault, fault_of
+from lazycron.store.faults import DatabaseError, is_deadlock
 from lazycron.store.history import RunRecord
 from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.once import OnceRow
 from lazycron.store.sqlite import Insert
 
-# For how long a statement that lost a deadlock is sent again.
-DEADLOCKS_PATIENCE = 1.0
+# How often a statement that lost a deadlock is sent again.
+DEADLOCKS = 20
 
 T = TypeVar("T")
 
@@ -58,14 +57,13 @@ class JobStore:
 
         On MariaDB and MySQL two inserts of one key that wait for the same row to go may deadlock.
         """
-        end = time.monotonic() + DEADLOCKS_PATIENCE
-        while True:
+        for _ in range(DEADLOCKS):
             try:
                 return act()
             except DatabaseError as error:
-                theirs = connection is not None or self._is_sqlite
-                if theirs or fault_of(error) is not Fault.BUSY or time.monotonic() >= end:
+                if connection is not None or not is_deadlock(error):
                     raise
+        return act()
 
     def add(
         self,
