@@ -115,6 +115,7 @@ class Enqueuing(Managing):
     @on_tables
     def result(self, job_id: int) -> JobResult:
         """Tell what became of a job, from any process, its row gone or not."""
+        _check_id(job_id)
         store = self._ready().store.jobs
         row, run = store.by_id(job_id), store.last_run_of(job_id)
         if row is not None and run is not None and run.status == Status.OK:
@@ -302,9 +303,7 @@ class Enqueuing(Managing):
             self.waker()
 
     def _job(self, job_id: int) -> JobRow:
-        if isinstance(job_id, bool) or not isinstance(job_id, int):
-            message = f"job id {shown(job_id)}: pass a whole number"
-            raise UnknownTaskError(message)
+        _check_id(job_id)
         row = self.parts.store.jobs.by_id(job_id)
         if row is None:
             message = f"no job has the id {job_id} (any more)"
@@ -394,6 +393,12 @@ class _Keeper:
                 type(error).__name__,
                 extra={"action": "once_key_kept"},
             )
+
+
+def _check_id(job_id: int) -> None:
+    if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 < job_id < 2**63:
+        message = f"job id {shown(job_id)}: pass a whole number from 1 up"
+        raise UnknownTaskError(message)
 
 
 async def _hop(connection: object, act: Callable[[object], T]) -> T:

@@ -11,6 +11,9 @@ ELLIPSIS = " … "
 
 Json = Any
 
+# Made once: json.dumps makes an encoder for each call.
+_COMPACT = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
 
 def storable(text: str) -> str:
     """Escape what some database refuses: NUL characters and lone surrogates."""
@@ -34,7 +37,7 @@ def one_line(text: str, length: int = MESSAGE_LENGTH) -> str:
 
 def to_json(value: Json) -> str:
     """Write a value as compact JSON; raises TypeError or ValueError where it is none."""
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return _COMPACT.encode(value)
 
 
 def from_json(text: str | None) -> Json:

@@ -316,7 +316,10 @@ def test_only_a_dead_job_can_be_retried_and_only_a_job(cron: LazyCron) -> None:
         cron.retry_job(job.id or 0)
     row = cron.parts.store.row("hourly")
     assert row is not None
-    for wrong in (row.id, 10**9, "1", True, None):
+    for wrong in ("1", True, None, 0, 2**63):
+        with pytest.raises(UnknownTaskError, match="whole number from 1 up"):
+            cron.result(wrong)  # type: ignore[arg-type]
+    for wrong in (row.id, 10**9, "1", True, None, 0, 2**63):
         for verb in (cron.retry_job, cron.discard_job):
             with pytest.raises(UnknownTaskError):
                 verb(wrong)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lazycron import LazyCron
-from lazycron.errors import ScheduleError
-from lazycron.testing import ManualClock, tick_through
+from lazycron.errors import ConfigurationError, LazyCronError, ScheduleError
+from lazycron.testing import ManualClock, drain, repeat, tick_through
 from tests.conftest import START, MakeCron
 
 
@@ -133,3 +133,60 @@ def test_ticking_through_with_the_systems_clock_hands_each_tick_its_moment(
     cron.task(every="1h", name="hourly")(lambda: None)
     reports = tick_through(cron, START, START + timedelta(hours=3), "1h")
     assert [len(report.runs) for report in reports] == [0, 1, 1, 1]
+
+
+# drain and repeat: see test_once.py too
+
+
+def test_drain_ticks_until_nothing_is_due(local: LazyCron, clock: ManualClock) -> None:
+    """What jobs enqueue meanwhile included; what is due later waits."""
+    ran = []
+
+    @local.task
+    def chain(n: int) -> None:
+        ran.append(n)
+        if n:
+            chain.enqueue(n - 1)
+
+    chain.enqueue(5)
+    chain.using(delay="1h").enqueue(0)
+    reports = drain(local)
+    assert ran == [5, 4, 3, 2, 1, 0]
+    assert sum(len(report.runs) for report in reports) == 6
+    assert clock.now() - START < timedelta(seconds=1)
+    assert len(local.jobs("waiting")) == 1
+    assert [report.runs for report in drain(local)] == [[]]
+
+
+def test_drain_ends_though_something_is_always_due(local: LazyCron) -> None:
+    """With an error that says so."""
+
+    @local.task
+    def again() -> None:
+        again.enqueue()
+
+    again.enqueue()
+    with pytest.raises(LazyCronError, match="still due after 7 ticks"):
+        drain(local, most=7)
+
+
+def test_repeat_takes_the_waiting_job_and_leaves_none(local: LazyCron) -> None:
+    """Or enqueues one; a recurring task takes no arguments."""
+    got: list[object] = []
+    local.task(name="work")(got.append)
+    local.enqueue("work", "waiting")
+    assert repeat(local, "work", lambda: len(got)) == [1, 2, 4, 6]
+    assert set(got) == {"waiting"}
+    repeat(local, "work", lambda: None, "given")
+    assert set(got) == {"waiting", "given"}
+    assert local.jobs() == []
+    local.task(every="1h", name="hourly")(lambda: None)
+    with pytest.raises(ConfigurationError, match="takes no arguments"):
+        repeat(local, "hourly", lambda: None, 1)
+
+
+def test_repeat_says_that_a_run_did_not_end_well(local: LazyCron) -> None:
+    """There is nothing to compare then."""
+    local.task(name="broken")(lambda: 1 / 0)
+    with pytest.raises(LazyCronError, match="broken was to be run, but failed: ZeroDivision"):
+        repeat(local, "broken", lambda: None)

@@ -1,6 +1,6 @@
 """SQLite: one UPDATE … RETURNING, which is also the write every transaction must begin with."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -49,23 +49,28 @@ class Insert:
         self._statement = statement
 
     @cached_property
-    def _compiled(self) -> tuple[str, list[tuple[str, Any]]]:
+    def _compiled(self) -> tuple[str, Sequence[str], dict[str, Any]]:
+        """The statement's text, its parameters in order, and how some of them are written."""
         dialect = self._engine.dialect
         compiled = self._statement.compile(dialect=dialect)
-        binds = {
-            compiled.bind_names[bind]: bind.type.dialect_impl(dialect).bind_processor(dialect)
-            for bind in compiled.bind_names
+        processors = {
+            name: bind.type.dialect_impl(dialect).bind_processor(dialect)
+            for bind, name in compiled.bind_names.items()
         }
-        return str(compiled), [(name, binds[name]) for name in compiled.positiontup or ()]
+        written = {name: process for name, process in processors.items() if process}
+        return str(compiled), compiled.positiontup or (), written
 
     def __call__(self, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever is returned
         """Insert a row, and return the first column of what it returns; None: nothing inserted.
 
         Raises SQLAlchemy's errors, as `Connection.execute` does.
         """
-        text, binds = self._compiled
+        text, names, processors = self._compiled
         errors = self._engine.dialect.loaded_dbapi.Error
-        given = [values[name] if to is None else to(values[name]) for name, to in binds]
+        written = dict(values)
+        for name, process in processors.items():
+            written[name] = process(values[name])
+        given = [written[name] for name in names]
         connection = self._engine.raw_connection()
         try:
             cursor = connection.cursor()
