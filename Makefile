@@ -9,6 +9,7 @@ PEERS  ?= .venv-peers
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
 ROUNDS ?= 20
+JOBS   ?= auto
 ARGS   ?=
 
 BIN   := $(VENV)/bin
@@ -32,7 +33,7 @@ run: $(READY)
 	$(BIN)/uvicorn example_app.app:app --host $(HOST) --port $(PORT)
 
 test: $(READY)
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 # No cache for lint-imports: its cache does not see that a module has come into being.
 lint: $(READY)

@@ -234,7 +234,7 @@ def only_by_position(a: int, /, b: int, run: Run) -> object:
         (defaults, (7, 8), {"c": 9}, ("RUN", 7, 8, 9)),
         (only_by_position, (1,), {"b": 2}, ("RUN", 1, 2)),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_the_run_is_filled_in_wherever_its_parameter_stands(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], got: object
