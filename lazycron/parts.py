@@ -16,6 +16,7 @@ from lazycron.facts import Facts
 from lazycron.leases import Leases
 from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
+from lazycron.missed import Missed
 from lazycron.moments import Moments
 from lazycron.recording import Recorder
 from lazycron.reference import Reference
@@ -76,7 +77,7 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
     logfile = LogFile(path.with_suffix(".log"))
     sync = Sync(store, registry, facts, clock.monotonic, settings.lease)
     reference = Reference(clock, asks_server=not store.is_sqlite)
-    refresh = Refresh(store, statefile, facts)
+    refresh = Refresh(store, statefile, facts, registry.barred_from)
     why = Why(facts, registry.schedule_of, settings.hanging_after, switched_on=settings.is_on)
 
     def install() -> bool:
@@ -100,6 +101,7 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
         recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
         refresh=refresh,
         why=why,
+        missed=Missed(store, registry, logfile),
         once=once,
         install=install,
         keep_runs=settings.keep_runs,

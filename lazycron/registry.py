@@ -78,6 +78,10 @@ class Registry:
         found = own if own is not None and own.text == text else parse(text)
         return self.seeded(name, found)
 
+    def barred_from(self, trigger: str) -> frozenset[str]:
+        """Return the names of the tasks that a tick of this trigger may not run."""
+        return frozenset(task.name for task in self if not task.runs_on(trigger))
+
     def policy_of(self, claim: Claim) -> Policy:
         """Return a claim's policy: its task's, with the schedule the row was claimed with.
 

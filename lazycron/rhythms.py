@@ -85,6 +85,11 @@ class Schedule(ABC):
         return None
 
     @property
+    def is_windowed(self) -> bool:
+        """Whether a run may begin at some times of day only."""
+        return False
+
+    @property
     def is_jittered(self) -> bool:
         """Whether due times depend on the installation and the task's name."""
         return False

@@ -11,6 +11,7 @@ from lazycron.errors import ConfigurationError, NotInstalledError
 from lazycron.execute import Execution, execute
 from lazycron.facts import Facts
 from lazycron.leases import Lease, Leases
+from lazycron.missed import Missed
 from lazycron.moments import Moments
 from lazycron.outcomes import RECURRING, Claim, Outcome, Status
 from lazycron.recording import Recorder
@@ -47,6 +48,7 @@ class Runner:
         recorder: Recorder,
         refresh: Refresh,
         why: Why,
+        missed: Missed,
         once: MakeOnce,
         install: Callable[[], bool],
         keep_runs: int,
@@ -63,6 +65,7 @@ class Runner:
         self._recorder = recorder
         self._refresh = refresh
         self._why = why
+        self._missed = missed
         self._once = once
         self._install = install
         self._keep_runs = keep_runs
@@ -186,8 +189,9 @@ class Runner:
             self._burial.look(tick.moments.now(), self._floor(), tick.earliest)
 
     def _run_all(self, tick: Tick) -> None:
-        stamp = self._stamp_if_any_left(tick)
         try:
+            self._missed.look(tick.due)
+            stamp = self._stamp_if_any_left(tick)
             claim = None if stamp is None else self._first_claim(stamp, tick)
         except DatabaseError as error:
             # A lost race or a held lock: not claimed. The next tick looks again.
@@ -250,7 +254,7 @@ class Runner:
             by=self._store.by,
             trigger=tick.door.trigger,
             floor=self._floor(),
-            without=tick.made,
+            without=tick.made | self._registry.barred_from(tick.door.trigger),
         )
 
     def _floor(self) -> datetime:
@@ -358,7 +362,7 @@ class Runner:
     def _close(self, tick: Tick) -> TickReport:
         self._prune(tick)
         decisions = self._decide(tick)
-        next_due = self._refresh.look(tick.moments)[1]
+        next_due = self._refresh.look(tick.moments, tick.door.trigger)[1]
         if tick.stopped_by in ("tasks", "seconds") and (next_due is None or next_due > tick.due):
             tick.stopped_by = "done"
         self._facts.last_tick_at = tick.due

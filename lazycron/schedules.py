@@ -61,6 +61,11 @@ class Shaped(Schedule):
         return self._rhythm.zone or (self.window.zone if self.window else None)
 
     @property
+    def is_windowed(self) -> bool:
+        """Whether a run may begin at some times of day only."""
+        return self.window is not None
+
+    @property
     def is_jittered(self) -> bool:
         """Whether due times depend on the installation and the task's name."""
         return bool(self.jitter)

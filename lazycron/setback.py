@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from lazycron.outcomes import Policy, Status
 from lazycron.schedules import Crontab
-from lazycron.store import Store, TaskRow
+from lazycron.store import MISSED, Store, TaskRow
 
 GRACE = timedelta(seconds=1)
 
@@ -40,7 +40,7 @@ def _after_loss(row: TaskRow, policy: Policy, now: datetime) -> datetime:
 
 def _regular(row: TaskRow, policy: Policy, now: datetime) -> datetime:
     schedule = policy.schedule
-    is_regular = row.last_status in (None, Status.OK)
+    is_regular = row.last_status in (None, Status.OK, MISSED)
     if schedule is not None and isinstance(schedule.rhythm, Crontab) and is_regular:
         return schedule.next_after(now)
     return row.next_run_at

@@ -5,11 +5,12 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
@@ -31,7 +32,8 @@ CLOCK_GRACE = timedelta(seconds=1)
 class State:
     """What the state file says.
 
-    `next` is when a row is due or a lease ends (None: nothing ever), `traffic` and `admin` are the
+    `next` is when a row is due or a lease ends (None: nothing ever); `instead` has that moment for
+    triggers that may run other tasks than visitors' requests. `traffic` and `admin` are the
     switches, `loop_at` is the last heartbeat of a `run --loop`, `written_at` the file's own stamp
     and `settings_at` when the switches were last read from the database. Moments are UTC.
     """
@@ -42,10 +44,16 @@ class State:
     loop_at: datetime | None = None
     settings_at: datetime
     written_at: datetime
+    instead: Mapping[str, datetime | None] = field(default_factory=dict)
 
-    def is_due(self, now: datetime) -> bool:
-        """Tell whether something is due now."""
-        return self.next is not None and self.next <= now
+    def next_for(self, trigger: str) -> datetime | None:
+        """Return when a tick of this trigger would have something to do."""
+        return self.instead.get(trigger, self.next)
+
+    def is_due(self, now: datetime, trigger: str = "traffic") -> bool:
+        """Tell whether something is due now that a tick of this trigger may run."""
+        following = self.next_for(trigger)
+        return following is not None and following <= now
 
     def is_fresh(self, now: datetime) -> bool:
         """Tell whether the hint can be believed: neither too old nor from the future."""
@@ -245,7 +253,7 @@ def _lock_within(descriptor: int, seconds: float, kind: int) -> bool:
 
 
 def _format(state: State) -> bytes:
-    content = {
+    content: dict[str, Any] = {
         "lazycron": FORMAT,
         "next": _seconds(state.next),
         "traffic": state.traffic,
@@ -254,6 +262,8 @@ def _format(state: State) -> bytes:
         "settings_at": _seconds(state.settings_at),
         "written_at": _seconds(state.written_at),
     }
+    if state.instead:
+        content["instead"] = {name: _seconds(at) for name, at in state.instead.items()}
     return json.dumps(content).encode() + b"\n"
 
 
@@ -276,8 +286,17 @@ def _parse(content: bytes) -> State | None:
             loop_at=_moment(found["loop_at"]),
             settings_at=settings_at,
             written_at=written_at,
+            instead={str(name): _moment(at) for name, at in found.get("instead", {}).items()},
         )
-    except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        OSError,
+        RecursionError,
+    ):
         return None
 
 

@@ -245,9 +245,9 @@ class Trigger:
         if parts.facts.is_marked(monotonic):
             return True
         # Rows that are gone or that a clock put back has left far ahead are due to no file.
-        if state.is_due(now) or (parts.sync.is_due if asks else parts.sync.is_wanted):
+        if state.is_due(now, kind) or (parts.sync.is_due if asks else parts.sync.is_wanted):
             return True
-        self._look_again_in(crew, _until(state.next, now))
+        self._look_again_in(crew, _until(state.next_for(kind), now))
         return False
 
 

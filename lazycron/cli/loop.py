@@ -17,6 +17,7 @@ from lazycron.ticks import Door
 
 LOOK_EVERY = 1.0
 ASK_EVERY = 2.0
+LOOP = "loop"
 MISSING = "the database has no lazycron tables: run `lazycron migrate`; looking again until then"
 
 Show = Callable[[TickReport, str], None]
@@ -77,7 +78,7 @@ class Loop:
         self._heartbeat.beat()
         state = self._state()
         now = self._clock.now()
-        if not state.is_due(now):
+        if not state.is_due(now, LOOP):
             return self._until_next_look(state)
         report = self._parts.runner.run_due(self._door)
         self._show(report, at(self._clock.now()))
@@ -87,7 +88,7 @@ class Loop:
     def _state(self) -> State:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         found = self._parts.statefile.read(now)
-        if found is not None and (found.is_due(now) or monotonic < self._ask_at):
+        if found is not None and (found.is_due(now, LOOP) or monotonic < self._ask_at):
             return found
         self._parts.sync.bring_in_when_due(now)
         found = self._parts.refresh_state()
@@ -96,7 +97,8 @@ class Loop:
 
     def _until_next_look(self, state: State) -> float:
         now = self._clock.now()
-        until = LOOK_EVERY if state.next is None else (state.next - now).total_seconds()
+        following = state.next_for(LOOP)
+        until = LOOK_EVERY if following is None else (following - now).total_seconds()
         return max(0.0, min(LOOK_EVERY, until, self._ask_at - self._clock.monotonic()))
 
     # outages: said once, like their end

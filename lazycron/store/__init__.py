@@ -6,12 +6,13 @@ from lazycron.store.faults import DatabaseError, Fault, fault_of
 from lazycron.store.history import SLICE, RunRecord
 from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.jobstore import JobStore
-from lazycron.store.rows import TaskRow
+from lazycron.store.rows import MISSED, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.store import EPOCH, Store
 
 __all__ = [
     "EPOCH",
+    "MISSED",
     "SLICE",
     "Abandoned",
     "Changed",

@@ -68,8 +68,9 @@ class Stamp:
     """What a claim writes: who, since when, by which trigger, under which token.
 
     `due` is the tick's start, by which dueness is judged; `start` the claim's own moment. Rows
-    before `floor` are all unknown; names in `without` are not claimed, since their rows were made
-    just now. `recurring` asks for the oldest due recurring row, past any flood of jobs.
+    before `floor` are all unknown; names in `without` are not claimed: their rows were made just
+    now, or this trigger may not run them. `recurring` asks for the oldest due recurring row, past
+    any flood of jobs.
     """
 
     due: datetime

@@ -1,5 +1,6 @@
 """The rows of recurring tasks: made, looked at and changed by name (key '')."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import Json, counters_from_json, readable_json
+from lazycron.messages import Json, counters_from_json, readable_json, to_json
 from lazycron.outcomes import RECURRING
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -174,6 +175,52 @@ NEW_CODE = (
 )
 
 
+DUE = KNOWN_ROWS.where(
+    t.c.enabled == true(),
+    t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime),
+    t.c.lock_token.is_(null()),
+)
+MISSED = "missed"
+PASS_OVER = (
+    update(t)
+    .where(AS_SEEN)
+    .values(
+        MOVED
+        | {
+            "attempts": 0,
+            "last_status": MISSED,
+            "last_message": bindparam("p_message"),
+            "counters": bindparam("p_counters"),
+        }
+    )
+)
+
+
+def read_due(connection: Connection, names: Sequence[str], due: datetime) -> list[TaskRow]:
+    """Read these tasks' recurring rows that are due and free."""
+    found = connection.execute(DUE, {"p_names": list(names), "p_due": due})
+    return [to_row(row) for row in found]
+
+
+def pass_over(
+    connection: Connection,
+    row: TaskRow,
+    *,
+    next_run_at: datetime,
+    scheduled_for: datetime,
+    message: str,
+    counters: Mapping[str, int],
+) -> bool:
+    """Note that a free row's due time was missed; False if it has changed since it was seen."""
+    values = _seen(row) | {
+        "p_next": next_run_at,
+        "p_scheduled_for": scheduled_for,
+        "p_message": message,
+        "p_counters": to_json(dict(counters)),
+    }
+    return connection.execute(PASS_OVER, values).rowcount == 1
+
+
 def _seen(row: TaskRow) -> dict[str, Any]:
     return {
         "p_name": row.name,
@@ -254,6 +301,12 @@ def move(connection: Connection, row: TaskRow, next_run_at: datetime) -> bool:
     kept = row.attempts > 0 and row.scheduled_for <= next_run_at
     nominal = row.scheduled_for if kept else next_run_at
     values = _seen(row) | {"p_next": next_run_at, "p_scheduled_for": nominal}
+    return connection.execute(MOVE, values).rowcount == 1
+
+
+def put_off(connection: Connection, row: TaskRow, next_run_at: datetime) -> bool:
+    """Let a free row wait for longer with the same due time; False if it has changed."""
+    values = _seen(row) | {"p_next": next_run_at, "p_scheduled_for": row.scheduled_for}
     return connection.execute(MOVE, values).rowcount == 1
 
 

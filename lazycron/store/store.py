@@ -1,51 +1,31 @@
 """The store: one method for each thing done to the database, each a transaction of its own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Engine,
-    bindparam,
-    func,
     inspect,
-    literal_column,
     select,
-    true,
 )
 from sqlalchemy.exc import IntegrityError
 
 from lazycron.outcomes import Claim, Settlement
-from lazycron.schema import UTCDateTime, scheduled_task
+from lazycron.schema import scheduled_task
 from lazycron.store import answers, claims, history, rows, settings, settlements, sqlite
-from lazycron.store.claims import Claiming, Stamp
+from lazycron.store.claims import Stamp
 from lazycron.store.history import RunRecord
 from lazycron.store.jobstore import JobStore
-from lazycron.store.mariadb import MariaDB
+from lazycron.store.phrasebook import CLOCKS, Phrasebook
 from lazycron.store.portable import Portable
-from lazycron.store.postgresql import PostgreSQL
 from lazycron.store.rows import TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
-from lazycron.store.sqlite import SQLite
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTALLATION = "installation"
-
-
-CLOCKS: Mapping[str, ColumnElement[datetime]] = {
-    "postgresql": func.clock_timestamp(type_=UTCDateTime),
-    "mariadb": func.utc_timestamp(literal_column("6"), type_=UTCDateTime),
-    "mysql": func.utc_timestamp(literal_column("6"), type_=UTCDateTime),
-}
-DIALECTS: Mapping[str, type[Portable]] = {
-    "sqlite": SQLite,
-    "postgresql": PostgreSQL,
-    "mariadb": MariaDB,
-    "mysql": MariaDB,
-}
 
 
 class Store:
@@ -59,7 +39,7 @@ class Store:
         self.engine = engine
         self.by = by
         self.jobs = JobStore(engine)
-        self._learn({})
+        self._book = self._phrasebook({})
 
     @property
     def is_sqlite(self) -> bool:
@@ -81,43 +61,19 @@ class Store:
 
     def know(self, leases: Mapping[str, timedelta]) -> None:
         """Learn the known tasks' names and leases; statements are built once for each set."""
-        if leases != self._leases:
-            self._learn(leases)
+        if not self._book.is_about(leases):
+            self._book = self._phrasebook(leases)
 
-    def _learn(self, leases: Mapping[str, timedelta]) -> None:
-        claiming = Claiming(leases)
-        self._claiming = claiming
-        self._leases = dict(leases)
-        self._dialect = self._speak(claiming)
-        self._abandoned = settlements.select_abandoned(claiming.names)
-        first = (
-            select(scheduled_task.c.next_run_at)
-            .where(
-                scheduled_task.c.enabled == true(),
-                claims.is_known(claiming.names),
-                scheduled_task.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
-            )
-            .order_by(scheduled_task.c.next_run_at, scheduled_task.c.id)
-            .limit(1)
-        )
-        # The server's clock is read along: 6 and 23 microseconds a tick.
-        clock = CLOCKS.get(self.engine.dialect.name)
-        self._next_due = first if clock is None else select(first.scalar_subquery(), clock)
-
-    def _speak(self, claiming: Claiming) -> Portable:
-        return DIALECTS.get(self.engine.dialect.name, Portable)(claiming)
+    def _phrasebook(self, leases: Mapping[str, timedelta]) -> Phrasebook:
+        return Phrasebook(self.engine.dialect.name, leases)
 
     def _dialect_for(self, stamp: Stamp | None) -> Portable:
-        if stamp is None or not stamp.without:
-            return self._dialect
-        # A tick that has just made rows builds a claim without them; that happens once a row.
-        leases = {n: lease for n, lease in self._leases.items() if n not in stamp.without}
-        return self._speak(Claiming(leases))
+        return self._book.without(frozenset() if stamp is None else stamp.without).dialect
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the known tasks."""
-        return self._claiming.names
+        return self._book.all.claiming.names
 
     def has_tables(self) -> bool:
         """Tell whether lazycron's tables are there."""
@@ -140,12 +96,12 @@ class Store:
     def claim_by_name(self, name: str, stamp: Stamp) -> Claim | None:
         """Claim a task's recurring row, due or not; None where it is claimed already."""
         with self.engine.begin() as connection:
-            return claims.claim_by_name(connection, self._claiming, stamp, name)
+            return claims.claim_by_name(connection, self._book.all.claiming, stamp, name)
 
     def claim_job(self, name: str, stamp: Stamp) -> Claim | None:
         """Claim a task's oldest waiting job, due or not; None where there is none."""
         with self.engine.connect() as connection:
-            claim = claims.claim_job(connection, self._claiming, stamp, name)
+            claim = claims.claim_job(connection, self._book.all.claiming, stamp, name)
             connection.commit()
             return claim
 
@@ -167,7 +123,9 @@ class Store:
         Its one commit wrote the settlement and claimed the next row, so either proves the other.
         """
         with self.engine.connect() as connection:
-            claimed = answers.claimed_under(connection, self._claiming, then) if then else None
+            claimed = (
+                answers.claimed_under(connection, self._book.all.claiming, then) if then else None
+            )
             if claimed or answers.is_stored(connection, settlement, self.by):
                 return Recorded(claimed)
         return None
@@ -208,7 +166,7 @@ class Store:
     def abandoned(self, now: datetime, floor: datetime) -> list[Abandoned]:
         """Read the known tasks' claims whose lease has ended."""
         with self.engine.connect() as connection:
-            found = connection.execute(self._abandoned, {"p_now": now, "p_floor": floor})
+            found = connection.execute(self._book.all.abandoned, {"p_now": now, "p_floor": floor})
             return [settlements.to_abandoned(row) for row in found]
 
     def write_lock_is_free(self) -> bool:
@@ -222,7 +180,7 @@ class Store:
     def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
         with self._unwaiting() as connection:
-            buried = self._dialect.bury(connection, settlement, by, now)
+            buried = self._book.all.dialect.bury(connection, settlement, by, now)
             connection.commit()
             return buried
 
@@ -235,15 +193,19 @@ class Store:
     def release(self, settlement: Settlement, by: str) -> bool:
         """Take a claim, held by `by`, off its row; False if it was no longer there."""
         with self.engine.begin() as connection:
-            return self._dialect.release(connection, settlement, by)
+            return self._book.all.dialect.release(connection, settlement, by)
 
-    def next_due(self, floor: datetime = EPOCH) -> tuple[datetime | None, datetime | None]:
+    def next_due(
+        self, floor: datetime = EPOCH, without: frozenset[str] = frozenset()
+    ) -> tuple[datetime | None, datetime | None]:
         """Return when a known row is next due or a lease ends, and what the server's clock shows.
 
-        The latter is None on SQLite, which has no clock of its own.
+        The latter is None on SQLite, which has no clock of its own. `without` leaves names out.
         """
         with self.engine.connect() as connection:
-            row = connection.execute(self._next_due, {"p_floor": floor}).one_or_none()
+            row = connection.execute(
+                self._book.without(without).next_due, {"p_floor": floor}
+            ).one_or_none()
         if row is None:
             return None, None
         return row[0], row[1] if len(row) > 1 else None
@@ -271,6 +233,31 @@ class Store:
             return rows.shorten_lease(connection, row, until)
 
     # recurring rows
+
+    def due_rows(self, names: Sequence[str], due: datetime) -> list[TaskRow]:
+        """Read these tasks' recurring rows that are due and free."""
+        with self.engine.connect() as connection:
+            return rows.read_due(connection, names, due)
+
+    def pass_over(
+        self,
+        row: TaskRow,
+        *,
+        next_run_at: datetime,
+        scheduled_for: datetime,
+        message: str,
+        counters: Mapping[str, int],
+    ) -> bool:
+        """Note that a due time was missed; False if the row has changed since it was seen."""
+        with self.engine.begin() as connection:
+            return rows.pass_over(
+                connection,
+                row,
+                next_run_at=next_run_at,
+                scheduled_for=scheduled_for,
+                message=message,
+                counters=counters,
+            )
 
     def make_row(
         self,
@@ -349,6 +336,11 @@ class Store:
         """Move a free row's due time; False if the row has changed since it was seen."""
         with self.engine.begin() as connection:
             return rows.move(connection, row, next_run_at)
+
+    def put_off(self, row: TaskRow, next_run_at: datetime) -> bool:
+        """Let a free row wait for longer with the same due time; False if it has changed."""
+        with self.engine.begin() as connection:
+            return rows.put_off(connection, row, next_run_at)
 
     def enable(self, name: str, *, enabled: bool) -> bool:
         """Switch a task on or off; False if it has no row."""
