@@ -37,7 +37,9 @@ def _database(parts: Parts) -> list[Problem]:
         parts.refresh_state()
         rows, advice = parts.store.rows(), parts.store.advice()
     except DatabaseError as error:
-        text = f"the database cannot be used ({type(error).__name__}: {fault_of(error)})"
+        # A server's own words may name hosts and users; SQLite's name a file.
+        said = getattr(error, "orig", None) if parts.store.is_sqlite else fault_of(error)
+        text = f"the database cannot be used ({type(error).__name__}: {said})"
         return [Problem("database", text)]
     found = [Problem("database_settings", text) for text in advice]
     unknown = [row.name for row in rows if row.enabled and row.name not in parts.registry]

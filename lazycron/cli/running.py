@@ -27,7 +27,7 @@ LONGEST_TICK = 20
 @MAYBE_NAME
 @click.option("--loop", is_flag=True, help="Go on, and run what becomes due, until a signal.")
 @click.option("--budget", type=click.IntRange(min=1), help="At most this many runs in one tick.")
-@click.option("--seconds", type=DurationType(), help="Begin no second run after so long in one tick.")
+@click.option("--seconds", type=DurationType(), help="Begin no further run after so long.")
 @json_option
 @pass_session
 def run(

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def to_url(database: str) -> URL:
 def open_engine(url: URL) -> Engine:
     """Make an engine with a small pool, READ COMMITTED on the servers, WAL on SQLite.
 
-    Raises ConfigurationError where the driver is not installed, or SQLite's folder not there.
+    Raises ConfigurationError where the driver is not installed.
     """
     try:
         return _open(url)
@@ -73,8 +74,8 @@ def open_engine(url: URL) -> Engine:
 def _open(url: URL) -> Engine:
     options: dict[str, Any] = {"pool_size": 3, "max_overflow": 7}
     if url.get_backend_name() == "sqlite":
-        _check_folder(url)
         engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, **options)
+        event.listen(engine, "do_connect", _name_missing_folder(url))
         event.listen(engine, "connect", _prefer_wal)
         return engine
     engine = create_engine(url, isolation_level=_isolation(url), pool_pre_ping=True, **options)
@@ -82,14 +83,20 @@ def _open(url: URL) -> Engine:
     return engine
 
 
-def _check_folder(url: URL) -> None:
-    # SQLite says "unable to open database file" and no more; a URI's file is named otherwise.
-    if url.query.get("uri"):
-        return
+def _name_missing_folder(url: URL) -> Callable[..., None]:
+    """Say which folder is missing, where SQLite says "unable to open database file" and no more.
+
+    Asked at each connect: a folder that is unmounted is an outage and no fault of the settings.
+    """
     folder = Path(url.database or "").absolute().parent
-    if not folder.is_dir():
-        message = f"the folder {folder} of database {url.database} does not exist; make it first"
-        raise ConfigurationError(message)
+
+    def connecting(*given: object) -> None:
+        del given
+        if not url.query.get("uri") and not folder.is_dir():
+            message = f"unable to open database file: the folder {folder} does not exist"
+            raise sqlite3.OperationalError(message)
+
+    return connecting
 
 
 def clone_engine(engine: Engine) -> Engine:
