@@ -126,8 +126,11 @@ class Recorder:
         what = outcome.status.value if recorded else f"{outcome.status.value} (not recorded)"
         rest = f"{claim.trigger}  {outcome.message}"
         self._logfile.note(claim.started_at, claim.name, what, outcome.ms, rest)
+        level = logging.WARNING if outcome.error else logging.DEBUG
+        if not logger.isEnabledFor(level):
+            return
         logger.log(
-            logging.WARNING if outcome.error else logging.DEBUG,
+            level,
             "%s %s after %s ms: %s",
             claim.name,
             what,

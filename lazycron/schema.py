@@ -47,15 +47,17 @@ class UTCDateTime(TypeDecorator[datetime]):
         """Turn an aware moment into what the driver takes; raises ValueError for a naive one."""
         if value is None:
             return None
-        if value.utcoffset() is None:
-            message = f"{value!r} has no time zone; lazycron stores aware moments only"
-            raise ValueError(message)
-        moment = value.astimezone(UTC)
+        moment = value
+        if value.tzinfo is not UTC:  # nearly all are in UTC already, and there are seven a run
+            if value.utcoffset() is None:
+                message = f"{value!r} has no time zone; lazycron stores aware moments only"
+                raise ValueError(message)
+            moment = value.astimezone(UTC)
         if dialect.name == "postgresql":
             return moment
         if dialect.name in ("mysql", "mariadb"):
             return moment.replace(tzinfo=None)
-        return moment.isoformat(" ", "microseconds").removesuffix("+00:00")
+        return moment.isoformat(" ", "microseconds")[:26]
 
     def process_result_value(
         self, value: datetime | str | None, dialect: Dialect
@@ -150,7 +152,6 @@ task_run = Table(
         sqlite_where=text("job_id IS NOT NULL"),
         postgresql_where=text("job_id IS NOT NULL"),
     ),
-    sqlite_autoincrement=True,
 )
 
 once_key = Table(

@@ -83,7 +83,6 @@ def upgrade() -> None:
         sa.Column("error", LONG, nullable=True),
         sa.Column("result", LONG, nullable=True),
         sa.PrimaryKeyConstraint("id", name="pk_task_run"),
-        sqlite_autoincrement=True,
     )
     _make_index("ix_task_run_name_id", "task_run", ["name", "id"])
     _make_index("ix_task_run_started_at", "task_run", ["started_at"])
