@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+# As many ticks of one process as may hang in a task each; then none is begun for a request.
+MOST_HANGING = 4
+
 
 class Activity:
     """Counts ticks and runs, so that others can wait for them or find one hanging."""
@@ -53,6 +56,10 @@ class Activity:
         """Wait until no tick is under way, at most `timeout` seconds; return whether none is."""
         with self._idle:
             return self._idle.wait_for(lambda: self._ticks == 0, timeout)
+
+    def hanging(self, longer_than: timedelta) -> int:
+        """Count the threads that have been in one run for longer than that."""
+        return sum(self.is_hanging(thread, longer_than) for thread in tuple(self._run_began))
 
     def is_hanging(self, thread: int | None, longer_than: timedelta) -> bool:
         """Tell whether a thread has been in one run for longer than that."""

@@ -11,10 +11,10 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from lazycron.activity import Activity
+from lazycron.activity import MOST_HANGING, Activity
 from lazycron.reports import TickReport
 
-MOST_THREADS = 4
+MOST_THREADS = MOST_HANGING
 
 Visit = Literal["traffic", "admin"]
 Kind = Literal["traffic", "admin", "url"]

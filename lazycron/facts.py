@@ -1,13 +1,15 @@
 """What this process last saw: kept in memory for `why` and `check`, never stored."""
 
+from collections import deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import inf
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OUTAGE_PAUSE = 30.0
 MARK_LIFE = 5.0
 FLOOR_LIFE = 60.0
+MOST_GAPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Facts:
     last_request_at: datetime | None = None
     last_tick_at: datetime | None = None
     last_stop: str | None = None
+    last_ran: tuple[str, ...] = ()
+    gaps: deque[timedelta] = field(default_factory=lambda: deque(maxlen=MOST_GAPS))
     last_run_took: float = 0.0
     installed: bool = False
     told_missing: bool = False
@@ -37,6 +41,12 @@ class Facts:
     jobs_seen: bool = False
     marked_at: float | None = None
     told: set[str] = field(default_factory=set)
+
+    def beat(self, now: datetime) -> None:
+        """Note that a request has come, and how long after the last one."""
+        if self.last_request_at is not None:
+            self.gaps.append(now - self.last_request_at)
+        self.last_request_at = now
 
     def out_of_order(self, error: str, now: datetime, monotonic: float) -> None:
         """Note that the database could not be asked."""

@@ -18,6 +18,7 @@ from lazycron.errors import (
     UnknownTaskError,
 )
 from lazycron.migrate import migrate
+from lazycron.moments import Moments
 from lazycron.outcomes import Outcome, Status, settle
 from lazycron.parts import Parts
 from lazycron.refresh import OFF, ON
@@ -27,7 +28,7 @@ from lazycron.status import Problem, TaskStatus, about_refusals, status_of
 from lazycron.store import DatabaseError, RunRecord, TaskRow
 from lazycron.sync import moved_to
 from lazycron.tasks import Task
-from lazycron.why import Explanation
+from lazycron.why import Explanation, Surroundings
 
 SHORTEST_OVERRIDE = timedelta(seconds=60)
 LONGEST_OVERRIDE = timedelta(days=30)
@@ -223,17 +224,24 @@ class Managing(ABC):
                 return parts.why.not_installed()
             row = parts.store.row(name)
             refused = parts.store.jobs.refused_once().get(name, 0)
-            state = self.state()
+            around = self._surroundings()
+            found = parts.why.about(parts.registry.get(name), row, moment, around=around)
         except DatabaseError as error:
             if parts.runner.is_missing(error):
                 return parts.why.not_installed()
             return parts.why.unreachable(type(error).__name__)
-        except NotInstalledError:
-            return parts.why.not_installed()
-        found = parts.why.about(self.parts.registry.get(name), row, moment)
-        found = parts.why.with_switches(found, state)
         also = about_refusals(name, refused, row.counters.get("runs", 0) if row else 0)
         return found if also is None else replace(found, text=f"{found.text}. {also}")
+
+    def _surroundings(self) -> Surroundings:
+        parts = self.parts
+        seen = parts.statefile.peek()
+        state = parts.statefile.read(parts.settings.clock.now())
+        return Surroundings(
+            state=state or parts.refresh.unwritten(Moments(parts.reference)),
+            looked_at=None if seen is None else seen.written_at,
+            unwritable=parts.statefile.trouble,
+        )
 
     @on_tables
     def history(self, name: Name | None = None, limit: int = 40) -> list[RunRecord]:

@@ -78,7 +78,6 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
     sync = Sync(store, registry, facts, clock.monotonic, settings.lease)
     reference = Reference(clock, asks_server=not store.is_sqlite)
     refresh = Refresh(store, statefile, facts, registry.barred_from)
-    why = Why(facts, registry.schedule_of, settings.hanging_after, switched_on=settings.is_on)
 
     def install() -> bool:
         if settings.create_tables if settings.create_tables is not None else store.is_sqlite:
@@ -88,6 +87,14 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
         return store.has_tables()
 
     activity = Activity(clock.monotonic)
+    why = Why(
+        facts,
+        registry.schedule_of,
+        store.last_switched,
+        activity,
+        settings.hanging_after,
+        switched_on=settings.is_on,
+    )
     leases = Leases(store.renew, lambda: _refresh(refresh, reference), clock)
     runner = Runner(
         store=store,

@@ -51,6 +51,10 @@ class Refresh:
 
         return self._statefile.refresh(ask), following[trigger]
 
+    def unwritten(self, moments: Moments) -> State:
+        """Return what the file would say, and leave it alone: why must not look like a look."""
+        return self._state(None, self._ask(moments, "traffic"), moments, settings=True)
+
     def _ask(self, moments: Moments, trigger: str) -> dict[str, datetime | None]:
         """Ask when anything is due next, by trigger: one question where no task is barred."""
         reference = moments.reference

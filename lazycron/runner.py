@@ -361,13 +361,13 @@ class Runner:
 
     def _close(self, tick: Tick) -> TickReport:
         self._prune(tick)
-        decisions = self._decide(tick)
         next_due = self._refresh.look(tick.moments, tick.door.trigger)[1]
         if tick.stopped_by in ("tasks", "seconds") and (next_due is None or next_due > tick.due):
             tick.stopped_by = "done"
         self._facts.last_tick_at = tick.due
         self._facts.last_stop = tick.stopped_by
-        return self._report(tick, next_due, decisions)
+        self._facts.last_ran = tuple(run.task for run in tick.runs)
+        return self._report(tick, next_due, self._decide(tick))
 
     def _prune(self, tick: Tick) -> None:
         for name in dict.fromkeys(tick.recurring):
@@ -395,8 +395,9 @@ class Runner:
         rows = {row.name: row for row in self._store.known_rows()}
         for task in self._registry:
             if task.name not in decisions:
-                reason = str(self._why.about(task, rows.get(task.name), tick.moments.now()))
-                decisions[task.name] = Decision("skipped", reason)
+                row, now = rows.get(task.name), tick.moments.now()
+                found = self._why.about(task, row, now, trigger=tick.door.trigger)
+                decisions[task.name] = Decision("skipped", str(found))
         return decisions
 
     def _nothing_installed(self, tick: Tick) -> Decisions:

@@ -25,6 +25,7 @@ SETTINGS_LIFE = timedelta(seconds=30)
 REMEMBERED = 5.0
 LOCK_PATIENCE = 0.2
 LOCK_POLL = 0.005
+LOOP_LIFE = timedelta(seconds=45)
 CLOCK_GRACE = timedelta(seconds=1)
 
 
@@ -54,6 +55,10 @@ class State:
         """Tell whether something is due now that a tick of this trigger may run."""
         following = self.next_for(trigger)
         return following is not None and following <= now
+
+    def loop_is_alive(self, now: datetime) -> bool:
+        """Tell whether a `run --loop` has given a sign of life lately: requests stand back."""
+        return self.loop_at is not None and abs(now - self.loop_at) < LOOP_LIFE
 
     def is_fresh(self, now: datetime) -> bool:
         """Tell whether the hint can be believed: neither too old nor from the future."""
@@ -135,6 +140,14 @@ class StateFile:
         if state is None or state.next is None or not (held or self.problem):
             return False
         return state.next <= due
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the file cannot be written, as far as that can be told without writing it."""
+        folder = self.path.parent
+        if self.problem is None and folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            return f"state file {self.path}: {os.strerror(errno.EACCES)}"
+        return self.problem
 
     def refresh(self, ask: Callable[[State | None], State]) -> State:
         """Ask the database, inside the file's lock, and write what it says.

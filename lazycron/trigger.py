@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import inf
 from weakref import WeakValueDictionary, ref
 
@@ -28,7 +28,6 @@ HEAD_START = 0.05
 LOOK_EVERY = 1.0
 LONGEST_STANDING_BACK = 20.0
 # A loop beats every ten seconds; other hosts mirror that every thirty.
-LOOP_LIFE = timedelta(seconds=45)
 
 
 class Trigger:
@@ -183,6 +182,7 @@ class Trigger:
         parts = self._cron.parts
         if crew.is_closed:
             return
+        parts.facts.beat(self._cron.settings.clock.now())
         if errand.kind != "url" and not self._is_wanted(crew, parts, errand.kind):
             return
         hand.activity = parts.runner.activity
@@ -223,7 +223,6 @@ class Trigger:
         """Tell whether a visitor's tick is due; notes an outage found out here."""
         clock = self._cron.settings.clock
         now, monotonic = clock.now(), clock.monotonic()
-        parts.facts.last_request_at = now
         if not parts.facts.may_ask(monotonic):
             return False
         state = parts.statefile.read(now)
@@ -239,7 +238,7 @@ class Trigger:
             if fault is not Fault.BUSY:
                 parts.facts.out_of_order(type(error).__name__, now, monotonic)
             raise
-        if state is None or not _is_switched_on(state, kind) or _loop_is_alive(state, now):
+        if state is None or not _is_switched_on(state, kind) or state.loop_is_alive(now):
             return False
         # A commit that was announced may have become visible just now.
         if parts.facts.is_marked(monotonic):
@@ -258,11 +257,6 @@ def bridge_to(loop: Loop) -> Bridge:
 
 def _is_switched_on(state: State, kind: Visit) -> bool:
     return state.admin if kind == "admin" else state.traffic
-
-
-def _loop_is_alive(state: State, now: datetime) -> bool:
-    """Tell whether a `run --loop` has given a sign of life lately: requests stand back for it."""
-    return state.loop_at is not None and abs(now - state.loop_at) < LOOP_LIFE
 
 
 def _until(due: datetime | None, now: datetime) -> float:

@@ -3,46 +3,45 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
+from lazycron.activity import MOST_HANGING, Activity
 from lazycron.durations import roughly
 from lazycron.errors import ScheduleError
 from lazycron.facts import Facts
-from lazycron.schedules import Schedule
+from lazycron.outcomes import Status
+from lazycron.reasons import Explanation, Reason
+from lazycron.schedules import Schedule, Shaped
 from lazycron.statefile import State
-from lazycron.store import TaskRow
+from lazycron.store import MISSED, Action, TaskRow
 from lazycron.tasks import Task
 
+__all__ = ["Explanation", "Reason", "Surroundings", "Why"]
 
-class Reason(StrEnum):
-    """What keeps a task from running."""
-
-    UNKNOWN_NAME = "unknown_name"
-    UNKNOWN_CODE = "unknown_code"
-    NO_SCHEDULE = "no_schedule"
-    NO_ROW = "no_row"
-    NOT_INSTALLED = "not_installed"
-    UNREACHABLE = "unreachable"
-    DISABLED = "disabled"
-    RUNNING = "running"
-    HANGING = "hanging"
-    LOST = "lost"
-    FAILED = "failed"
-    POSTPONED = "postponed"
-    NOT_DUE = "not_due"
-    DUE = "due"
-    SWITCHED_OFF = "switched_off"
+DOORS = {
+    "traffic": "requests",
+    "admin": "requests below admin_paths",
+    "url": "the cron URL",
+    "cli": "`lazycron run`",
+    "loop": "`lazycron run --loop`",
+    "manual": "cron.run_due()",
+}
+# What the switches would keep from running once it is due is told before that, too.
+WAITING = (Reason.NOT_DUE, Reason.FAILED, Reason.POSTPONED, Reason.MISSED, Reason.WINDOW)
+LONGEST_PROGRESS = 60
+ASKED = "the cron URL and `lazycron run` still run it"
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a task is not running now; `str()` is a sentence or a few."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a row knows nothing of: the switches, whether anybody looks, and the state file.
 
-    reason: Reason
-    text: str
+    `looked_at` is when a process of this host last wrote the state file, `unwritable` says why this
+    process cannot.
+    """
 
-    def __str__(self) -> str:
-        return self.text
+    state: State
+    looked_at: datetime | None
+    unwritable: str | None
 
 
 class Why:
@@ -52,17 +51,32 @@ class Why:
         self,
         facts: Facts,
         schedule_of: Callable[[str, str], Schedule],
+        switched_by: Callable[[str], Action | None],
+        activity: Activity,
         hanging_after: timedelta,
         *,
         switched_on: bool,
     ) -> None:
         self._facts = facts
         self._schedule_of = schedule_of
+        self._switched_by = switched_by
+        self._activity = activity
         self._hanging_after = hanging_after
         self._switched_on = switched_on
 
-    def about(self, task: Task | None, row: TaskRow | None, now: datetime) -> Explanation:
-        """Explain one task's row as it stands."""
+    def about(
+        self,
+        task: Task | None,
+        row: TaskRow | None,
+        now: datetime,
+        *,
+        trigger: str = "traffic",
+        around: Surroundings | None = None,
+    ) -> Explanation:
+        """Explain one task's row as it stands, to a tick of this trigger.
+
+        `around` is None in a tick, which needs no one else to run what is due.
+        """
         if row is None:
             return _without_row(task)
         if task is None:
@@ -75,15 +89,10 @@ class Why:
         if row.running:
             return self._claimed(row, now)
         if not row.enabled:
-            return Explanation(
-                Reason.DISABLED, f"disabled; `lazycron enable {row.name}` lets it run again"
-            )
+            return self._disabled(task, row)
         if row.next_run_at > now:
-            return _waiting(row)
-        return Explanation(
-            Reason.DUE,
-            f"due since {_at(row.next_run_at)}; it runs in the next tick whose budget reaches it",
-        )
+            return self._with_switches(self._waiting(row, now), around, now)
+        return self._due(task, row, now, trigger, around)
 
     def is_hanging(self, row: TaskRow, now: datetime) -> bool:
         """Tell whether a claimed row has been running longer than a tick's budget."""
@@ -94,14 +103,10 @@ class Why:
         """Tell whether a row is late: it hangs, or its next regular time has passed as well."""
         if self.is_hanging(row, now):
             return True
-        if not row.enabled:
+        schedule = self._schedule(row)
+        if not row.enabled or schedule is None:
             return False
-        try:
-            schedule = self._schedule_of(row.name, row.schedule_now)
-        except ScheduleError:
-            return False
-        following = schedule.after_run(row.scheduled_for, schedule.due_for(row.scheduled_for))
-        return schedule.due_for(following) <= now
+        return _regular_after(row, schedule)[1] <= now
 
     def not_installed(self) -> Explanation:
         """Explain that there are no tables."""
@@ -111,21 +116,13 @@ class Why:
     def unreachable(self, error: str) -> Explanation:
         """Explain that the database cannot be asked."""
         since = f" since {_at(self._facts.outage.since)}" if self._facts.outage else ""
-        text = f"the database is unreachable{since} ({error}); it is tried again every 30 seconds"
+        text = (
+            f"the database is unreachable{since} ({error}); it is tried again every 30 seconds, "
+            "and what is due runs when it is back"
+        )
         return Explanation(Reason.UNREACHABLE, text)
 
-    def with_switches(self, found: Explanation, state: State) -> Explanation:
-        """Add what keeps visitors from running it, where that matters to a waiting task."""
-        if found.reason not in (Reason.DUE, Reason.NOT_DUE, Reason.FAILED, Reason.POSTPONED):
-            return found
-        if not self._switched_on:
-            also = "LAZYCRON=off (or enabled=False) keeps requests and the loop from running tasks"
-        elif not state.traffic:
-            also = "visitors' requests are switched off as a trigger (`lazycron triggers`)"
-        else:
-            return found
-        reason = Reason.SWITCHED_OFF if found.reason is Reason.DUE else found.reason
-        return Explanation(reason, f"{found.text}. {also}; the cron URL and the CLI still run it")
+    # rows that are not due
 
     def _claimed(self, row: TaskRow, now: datetime) -> Explanation:
         started = row.last_run_at or now
@@ -145,6 +142,170 @@ class Why:
             )
         return Explanation(Reason.RUNNING, f"running {since}, {lease}; it runs again after that")
 
+    def _disabled(self, task: Task, row: TaskRow) -> Explanation:
+        last, how = self._switched_by(row.name), "disabled"
+        if last is not None and last.verb == "disable":
+            how = f"disabled by {last.who} at {_at(last.at)}"
+        elif last is None and not task.enabled:
+            how = "disabled since its row was made, as its code says"
+        text = f"{how}; `lazycron enable {row.name}` lets it run again"
+        return Explanation(Reason.DISABLED, text)
+
+    def _waiting(self, row: TaskRow, now: datetime) -> Explanation:
+        until, ends = f"not due until {_at(row.next_run_at)}", "the first tick after that runs it"
+        window = self._window_waited_for(row, now)
+        if row.last_status == Status.FAILED:
+            times = "once" if row.failures == 1 else f"{row.failures} times in a row"
+            how = f"failed {times}, last with {row.last_message}"
+            reason, ends = Reason.FAILED, "the first tick after that tries again"
+        elif row.last_status == Status.POSTPONED:
+            reason, how = Reason.POSTPONED, f"postponed, {row.last_message}"
+        elif row.last_status == Status.PAUSED:
+            reason, how = Reason.PAUSED, _paused(row)
+            ends = "the first tick after that goes on with it"
+        elif row.last_status == Status.LOST:
+            reason, how = Reason.LOST, "its last run was lost"
+        elif row.last_status == MISSED:
+            reason, how = Reason.MISSED, f"{(row.last_message or MISSED).rstrip('.')}"
+        elif window is not None:
+            reason, how, window = Reason.WINDOW, f"waiting for its window {window}", None
+        else:
+            return Explanation(Reason.NOT_DUE, f"{until}; {ends}")
+        if window is not None:
+            how += f", and waiting for its window {window}"
+        return Explanation(reason, f"{until}: {how}; {ends}")
+
+    def _window_waited_for(self, row: TaskRow, now: datetime) -> str | None:
+        """Return the window, in words, if the row is due when it opens next, jitter apart."""
+        schedule = self._schedule(row)
+        if not isinstance(schedule, Shaped) or schedule.window is None:
+            return None
+        opening = schedule.admitted(now)
+        if opening <= now or not opening <= row.next_run_at <= opening + schedule.jitter:
+            return None
+        return f"({schedule.window.text} in {schedule.window.tz})"
+
+    def _with_switches(
+        self, found: Explanation, around: Surroundings | None, now: datetime
+    ) -> Explanation:
+        """Add what will keep visitors from running it once it is due."""
+        if around is None or found.reason not in WAITING:
+            return found
+        obstacle = self._switch(around, now)
+        if obstacle is None or obstacle.reason is Reason.LOOP:
+            return found
+        return Explanation(found.reason, f"{found.text}. But {obstacle.text}")
+
+    # rows that are due
+
+    def _due(
+        self, task: Task, row: TaskRow, now: datetime, trigger: str, around: Surroundings | None
+    ) -> Explanation:
+        due = f"due since {_at(row.next_run_at)}"
+        reason, ends = Reason.DUE, "it runs in the next tick whose budget reaches it"
+        if row.last_status == Status.PAUSED:
+            due, reason = f"{_paused(row)}, and {due}", Reason.PAUSED
+            ends = "the next tick goes on with it"
+        found = (
+            self._closed(row, now)
+            or _barred(task, trigger)
+            or (around and self._switch(around, now))
+            or (around and self._hung_up(row))
+            or self._budget(row)
+            or (around and self._beats(row, around))
+            or (around and _unwritable(around))
+        )
+        if not found:
+            return Explanation(reason, f"{due}; {ends}")
+        return Explanation(found.reason, f"{due}, but {found.text}")
+
+    def _closed(self, row: TaskRow, now: datetime) -> Explanation | None:
+        schedule = self._schedule(row)
+        if not isinstance(schedule, Shaped) or schedule.window is None:
+            return None
+        opening = schedule.admitted(now)
+        if opening <= now:
+            return None
+        window = f"({schedule.window.text} in {schedule.window.tz})"
+        text = (
+            f"waiting for its window {window}; it runs when that opens, at {_at(opening)}, or by "
+            f"`lazycron run {row.name}`"
+        )
+        return Explanation(Reason.WINDOW, text)
+
+    def _switch(self, around: Surroundings, now: datetime) -> Explanation | None:
+        """Tell what keeps requests of this process from running anything."""
+        state = around.state
+        if not self._switched_on:
+            off = "LAZYCRON=off (or enabled=False) keeps requests and the loop from running tasks"
+            return Explanation(Reason.OFF, f"{off}; {ASKED}")
+        if state.loop_is_alive(now) and state.loop_at is not None:
+            text = (
+                f"requests stand back for the `lazycron run --loop` last heard of at "
+                f"{_at(state.loop_at)}; that loop runs it, and requests if it falls silent"
+            )
+            return Explanation(Reason.LOOP, text)
+        if not state.traffic:
+            off = "visitors' requests are switched off as a trigger"
+            on = "`lazycron triggers --traffic on` lets them run it"
+            return Explanation(Reason.SWITCHED_OFF, f"{off}; {ASKED}, and {on} again")
+        return None
+
+    def _hung_up(self, row: TaskRow) -> Explanation | None:
+        if self._activity.hanging(self._hanging_after) < MOST_HANGING:
+            return None
+        text = (
+            f"{MOST_HANGING} ticks of this process hang in a task each, which is as many as it has;"
+            f" it runs when one of them ends, in another process, or by `lazycron run {row.name}`"
+        )
+        return Explanation(Reason.HANGING_TICKS, text)
+
+    def _budget(self, row: TaskRow) -> Explanation | None:
+        facts = self._facts
+        used_up = facts.last_stop in ("tasks", "seconds")
+        if not used_up or facts.last_tick_at is None or facts.last_tick_at < row.next_run_at:
+            return None
+        of = "runs" if facts.last_stop == "tasks" else "seconds"
+        by = f" by {', '.join(facts.last_ran)}" if facts.last_ran else ""
+        text = (
+            f"the budget's {of} of the tick at {_at(facts.last_tick_at)} were used up{by}; what "
+            "has been due longest goes first, so it runs in one of the next ticks"
+        )
+        return Explanation(Reason.BUDGET, text)
+
+    def _beats(self, row: TaskRow, around: Surroundings) -> Explanation | None:
+        facts, schedule = self._facts, self._schedule(row)
+        monitor = "an uptime monitor that visits the cron URL would keep it on time"
+        if schedule is not None and facts.gaps:
+            due, following = _regular_after(row, schedule)
+            longest, count = max(facts.gaps), len(facts.gaps)
+            if longest > following - due:
+                gaps = f"the longest of the last {count} gaps" if count > 1 else "the last gap"
+                text = (
+                    f"requests come more rarely than its {roughly(following - due)} ({gaps} was "
+                    f"{roughly(longest)}); it runs at the next one, and {monitor}"
+                )
+                return Explanation(Reason.RARE_BEATS, text)
+        signs = (facts.last_request_at, facts.last_tick_at, around.looked_at)
+        last = max((sign for sign in signs if sign is not None), default=None)
+        if last is not None and last >= row.next_run_at:
+            return None
+        since = "yet" if last is None else f"since {_at(last)}"
+        text = f"no request has come {since}; it runs at the next one, and {monitor}"
+        return Explanation(Reason.NO_REQUEST, text)
+
+    def _schedule(self, row: TaskRow) -> Schedule | None:
+        try:
+            return self._schedule_of(row.name, row.schedule_now)
+        except ScheduleError:
+            return None
+
+
+def _regular_after(row: TaskRow, schedule: Schedule) -> tuple[datetime, datetime]:
+    """Return when a row's due time was due, and when the next regular one is."""
+    due = schedule.due_for(row.scheduled_for)
+    return due, schedule.due_for(schedule.after_run(row.scheduled_for, due))
+
 
 def _without_row(task: Task | None) -> Explanation:
     if task is None:
@@ -154,17 +315,30 @@ def _without_row(task: Task | None) -> Explanation:
     return Explanation(Reason.NO_ROW, "it has no row yet; the next tick makes it")
 
 
-def _waiting(row: TaskRow) -> Explanation:
-    until = f"not due until {_at(row.next_run_at)}"
-    if row.last_status == "failed":
-        times = "once" if row.failures == 1 else f"{row.failures} times in a row"
-        text = f"{until}: failed {times}, last with {row.last_message}"
-        return Explanation(Reason.FAILED, text)
-    if row.last_status == "postponed":
-        return Explanation(Reason.POSTPONED, f"{until}: postponed, {row.last_message}")
-    if row.last_status == "lost":
-        return Explanation(Reason.LOST, f"{until}: its last run was lost")
-    return Explanation(Reason.NOT_DUE, until)
+def _paused(row: TaskRow) -> str:
+    done, total = row.progress_done, row.progress_total
+    if done is None:
+        short = isinstance(row.progress, int | str) and len(str(row.progress)) <= LONGEST_PROGRESS
+        return f"paused at {row.progress}" if short else "paused"
+    return f"paused at {done}" + ("" if total is None else f" of {total}")
+
+
+def _barred(task: Task, trigger: str) -> Explanation | None:
+    if task.only_on is None or task.runs_on(trigger):
+        return None
+    doors = [DOORS[one] for one in task.only_on]
+    text = f"only on {', '.join(task.only_on)}; it runs by {' or '.join(doors)}"
+    return Explanation(Reason.ONLY_ON, text)
+
+
+def _unwritable(around: Surroundings) -> Explanation | None:
+    if around.unwritable is None:
+        return None
+    text = (
+        f"the state file cannot be written ({around.unwritable}), so that each process has to ask "
+        "the database itself; it runs within a minute of requests, and sooner once that is mended"
+    )
+    return Explanation(Reason.STATE_FILE, text)
 
 
 def _at(moment: datetime) -> str:

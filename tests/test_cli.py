@@ -102,7 +102,9 @@ def test_list_marks_what_is_overridden_and_what_is_unknown(
 def test_why_says_a_sentence(call: Call) -> None:
     """With the task's name before it."""
     call("list")
-    assert call("why", "nightly").stdout == "nightly: not due until 2026-01-02 00:00:00 UTC\n"
+    assert call("why", "nightly").stdout == (
+        "nightly: not due until 2026-01-02 00:00:00 UTC; the first tick after that runs it\n"
+    )
 
 
 def test_history_and_log_show_runs_newest_first(call: Call, clock: ManualClock) -> None:

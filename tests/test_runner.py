@@ -129,7 +129,7 @@ def test_a_decision_goes_from_unbound_to_ran(cron: LazyCron, clock: ManualClock)
         "ran",
     ]
     assert "'minute'" in before.reason
-    assert early.reason == "not due until 2026-01-01 00:01:00 UTC"
+    assert early.reason.startswith("not due until 2026-01-01 00:01:00 UTC; ")
     assert ran.reason == "ok: Done."
 
 

@@ -7,6 +7,7 @@ from lazycron.store.history import SLICE, RunRecord
 from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.jobstore import JobStore
 from lazycron.store.rows import MISSED, TaskRow
+from lazycron.store.settings import Action
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.store import EPOCH, Store
 
@@ -15,6 +16,7 @@ __all__ = [
     "MISSED",
     "SLICE",
     "Abandoned",
+    "Action",
     "Changed",
     "Counted",
     "DatabaseError",

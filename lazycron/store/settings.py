@@ -1,5 +1,6 @@
 """The settings that all hosts share, and who did what when."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, insert, select, update
@@ -48,6 +49,32 @@ def change(connection: Connection, name: str, value: str, now: datetime) -> bool
 def add(connection: Connection, name: str, value: str, now: datetime) -> None:
     """Add a setting; IntegrityError where another process was first."""
     connection.execute(INSERT, {"p_name": name, "p_value": value, "p_now": now})
+
+
+SWITCHED = (
+    select(lazycron_action.c.who, lazycron_action.c.verb, lazycron_action.c.at)
+    .where(
+        lazycron_action.c.name == bindparam("p_name"),
+        lazycron_action.c.verb.in_(["enable", "disable"]),
+    )
+    .order_by(lazycron_action.c.id.desc())
+    .limit(1)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What somebody did, and when."""
+
+    who: str
+    verb: str
+    at: datetime
+
+
+def last_switched(connection: Connection, name: str) -> Action | None:
+    """Read who enabled or disabled a task last, if that was noted."""
+    row = connection.execute(SWITCHED, {"p_name": name}).one_or_none()
+    return None if row is None else Action(row.who, row.verb, row.at)
 
 
 def act(

@@ -22,6 +22,7 @@ from lazycron.store.jobstore import JobStore
 from lazycron.store.phrasebook import CLOCKS, Phrasebook
 from lazycron.store.portable import Portable
 from lazycron.store.rows import TaskRow
+from lazycron.store.settings import Action
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -422,6 +423,11 @@ class Store:
         except IntegrityError:
             return False
         return True
+
+    def last_switched(self, name: str) -> Action | None:
+        """Read who enabled or disabled a task last, if that was noted."""
+        with self.engine.connect() as connection:
+            return settings.last_switched(connection, name)
 
     def act(self, *, who: str, verb: str, name: str | None, detail: str, at: datetime) -> None:
         """Note who did what when."""
