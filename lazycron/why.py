@@ -28,6 +28,7 @@ DOORS = {
 # What the switches would keep from running once it is due is told before that, too.
 WAITING = (Reason.NOT_DUE, Reason.FAILED, Reason.POSTPONED, Reason.MISSED, Reason.WINDOW)
 LONGEST_PROGRESS = 60
+SLACK = timedelta(seconds=1)
 ASKED = "the cron URL and `lazycron run` still run it"
 
 
@@ -288,7 +289,8 @@ class Why:
                 return Explanation(Reason.RARE_BEATS, text)
         signs = (facts.last_request_at, facts.last_tick_at, around.looked_at)
         last = max((sign for sign in signs if sign is not None), default=None)
-        if last is not None and last >= row.next_run_at:
+        # What a tick has paused is due just after its start.
+        if last is not None and last >= row.next_run_at - SLACK:
             return None
         since = "yet" if last is None else f"since {_at(last)}"
         text = f"no request has come {since}; it runs at the next one, and {monitor}"
