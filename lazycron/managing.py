@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -22,7 +22,7 @@ from lazycron.moments import Moments
 from lazycron.outcomes import Outcome, Status, settle
 from lazycron.parts import Parts
 from lazycron.refresh import OFF, ON
-from lazycron.schedules import Every, Schedule, parse, with_rhythm
+from lazycron.schedules import Every, Schedule, parse, to_zone, with_rhythm
 from lazycron.statefile import State
 from lazycron.status import Problem, TaskStatus, about_refusals, status_of
 from lazycron.store import DatabaseError, RunRecord, TaskRow
@@ -103,6 +103,38 @@ class Managing(ABC):
             )
             for name in names
         ]
+
+    @on_tables
+    def upcoming(self, name: Name, count: int = 10, now: Moment = None) -> list[datetime]:
+        """Return when a task will be due next, in UTC, if each of its runs begins on time.
+
+        Of one that is overdue or disabled: if it were run at `now`. Raises UnknownTaskError for a
+        task without a row, and ScheduleError for a row whose schedule cannot be read.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            message = f"count={count!r}: pass a whole number from 1 up"
+            raise ValueError(message)
+        parts, moment = self._managing(), self._moment(now)
+        row = self._row(to_name(name))
+        schedule = parts.registry.schedule_of(row.name, row.schedule_now)
+        nominal, due = row.scheduled_for, row.next_run_at
+        found: list[datetime] = []
+        if row.running:
+            start = row.last_run_at or moment
+            nominal = schedule.after_run(nominal, start)
+            due = schedule.due_for(nominal, start)
+        while len(found) < count:
+            start = schedule.admitted(max(due, moment))
+            found.append(start)
+            nominal = schedule.after_run(nominal, start)
+            due = schedule.due_for(nominal, start)
+        return found
+
+    def zone_of(self, name: Name) -> tzinfo:
+        """Return the zone whose clocks a task goes by; LazyCron's where they do not matter."""
+        parts, row = self.parts, self._row(to_name(name))
+        zone = parts.registry.schedule_of(row.name, row.schedule_now).zone
+        return zone or to_zone(parts.settings.tz)
 
     @on_tables
     def enable(self, name: Name) -> None:

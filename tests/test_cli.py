@@ -1,8 +1,10 @@
 """The command line's verbs, in this process, on a real SQLite file and the manual clock."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 
@@ -97,6 +99,29 @@ def test_list_marks_what_is_overridden_and_what_is_unknown(
     assert "unknown" in lines["elsewhere"]
     assert "overridden" in lines["fine"]
     assert "every 2 minutes" in lines["fine"]
+
+
+def test_next_shows_local_times_and_utc(call: Call, cron: LazyCron) -> None:
+    """By the zone's clocks, through a change of them; as many as asked for."""
+    cron.task(crontab="30 2 * * *", tz="Europe/Berlin", name="early", enabled=False)(print)
+    cron.settings.clock.set(datetime(2026, 3, 28, tzinfo=UTC))  # type: ignore[attr-defined]
+    lines = call("next", "early", "--count", "3").stdout.splitlines()
+    assert lines[0] == "early: at 02:30 in Europe/Berlin, but disabled"
+    assert lines[1].split("  ")[0] == "local (Europe/Berlin)"
+    assert [re.split("  +", line) for line in lines[2:]] == [
+        ["Sat 2026-03-28 02:30:00 +0100", "2026-03-28 01:30:00 UTC", "in 1 hour 30 minutes"],
+        ["Sun 2026-03-29 03:00:00 +0200", "2026-03-29 01:00:00 UTC", "in 1 day 1 hour"],
+        ["Mon 2026-03-30 02:30:00 +0200", "2026-03-30 00:30:00 UTC", "in 2 days 30 minutes"],
+    ]
+    found = json.loads(call("next", "early", "--json").stdout)
+    assert len(found) == 10
+    assert found[1] == {"local": "2026-03-29T03:00:00+02:00", "utc": "2026-03-29T01:00:00+00:00"}
+
+
+def test_next_of_what_has_no_row_is_wrong_usage(call: Call) -> None:
+    """A name that was mistyped, say."""
+    assert call("next", "nope").exit_code == 2
+    assert call("next", "fine", "--count", "0").exit_code == 2
 
 
 def test_why_says_a_sentence(call: Call) -> None:

@@ -595,6 +595,33 @@ def test_a_row_whose_schedule_a_hand_has_garbled_is_passed_by(
     assert next_of(cron) == at("2026-01-02 02:00")
 
 
+# a preview
+
+
+def test_what_comes_next_is_told_from_the_row(cron: LazyCron, clock: ManualClock) -> None:
+    """Its phase, its override, its window; of a run under way what comes after it."""
+    add(cron, every="1h", first_run="20m")
+    assert [f"{due:%H:%M}" for due in cron.upcoming("chore", 3)] == ["00:20", "01:20", "02:20"]
+    cron.set_interval("chore", "10m")
+    assert [f"{due:%H:%M}" for due in cron.upcoming("chore", 3)] == ["00:10", "00:20", "00:30"]
+    clock.set(at("2026-01-01 05:00"))
+    assert [f"{due:%H:%M}" for due in cron.upcoming("chore", 2)] == ["05:00", "05:09"]
+    claim(cron, clock.now())
+    assert [f"{due:%H:%M}" for due in cron.upcoming("chore", 2)] == ["05:09", "05:19"]
+
+
+def test_a_jittered_preview_is_what_then_happens(cron: LazyCron, clock: ManualClock) -> None:
+    """The same hash, asked before."""
+    add(cron, crontab="30 3 * * *", tz="Europe/Berlin", jitter="2h", between="03:00-04:00")
+    expected = cron.upcoming("chore", 5)
+    happened = []
+    for _ in range(5):
+        clock.set(next_of(cron))
+        happened += [clock.now()] * len(cron.run_due().runs)
+    assert happened == expected
+    assert str(cron.zone_of("chore")) == "Europe/Berlin"
+
+
 def test_schedules_are_shown_in_words(cron: LazyCron) -> None:
     """As `list` and the panel have them."""
     add(cron, crontab="30 3 * * *", tz="Europe/Istanbul")

@@ -1,4 +1,4 @@
-"""The verbs that look: list, why, history, log, check, token."""
+"""The verbs that look: list, next, why, history, log, check, token."""
 
 import dataclasses
 from datetime import datetime
@@ -89,6 +89,31 @@ def _notes(one: TaskStatus) -> list[str]:
         in_words(one.progress, one.progress_done, one.progress_total): True,
     }
     return [note for note, holds in notes.items() if note and holds]
+
+
+@click.command("next")
+@name_argument
+@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True)
+@json_option
+@pass_session
+def next_(session: Session, name: str, count: int, *, json_: bool) -> None:
+    """Show when a task will be due next, by its zone's clocks and in UTC."""
+    cron = session.cron
+    now = cron.settings.clock.now()
+    found, zone = cron.upcoming(name, count), cron.zone_of(name)
+    if json_:
+        as_json([{"local": one.astimezone(zone).isoformat(), "utc": one} for one in found])
+        return
+    status = next(one for one in cron.overview() if one.name == name)
+    click.echo(f"{name}: {status.schedule}{'' if status.enabled else ', but disabled'}")
+    rows = [
+        [f"{one.astimezone(zone):%a %Y-%m-%d %H:%M:%S %z}", at(one), _in(one, now)] for one in found
+    ]
+    table([f"local ({zone})", "UTC", "when"], rows)
+
+
+def _in(moment: datetime, now: datetime) -> str:
+    return seen_from(now, moment).partition(" (")[0]
 
 
 @click.command()
@@ -191,4 +216,4 @@ def token(session: Session) -> None:
     click.echo(f"path   {MOUNTED_AT}/{found}")
 
 
-VERBS = (list_, why, history, log, check, token)
+VERBS = (list_, next_, why, history, log, check, token)
