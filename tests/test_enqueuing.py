@@ -650,7 +650,7 @@ def test_the_recurring_slots_claim_does_not_walk_the_due_index(
         table = " TABLE" if engine.dialect.name == "mariadb" else ""
         connection.exec_driver_sql(f"ANALYZE{table} scheduled_task")
         connection.commit()
-    slot = cron.parts.store._claiming.first_recurring(scheduled_task.c.id)
+    slot = cron.parts.store._book.all.claiming.first_recurring(scheduled_task.c.id)
     values = {"c_due": START, "c_floor": EPOCH}
     compiled = slot.compile(dialect=engine.dialect).construct_expanded_state(values)
     given = {

@@ -501,7 +501,7 @@ def test_a_slow_writer_of_the_state_file_cannot_hide_a_row_that_became_due_meanw
     next_due = a.parts.store.next_due
     flock_within = statefile._flock_within
 
-    def slowly(*values: datetime) -> object:
+    def slowly(*values: Any) -> object:
         found = next_due(*values)
         gate.pass_through()
         return found
