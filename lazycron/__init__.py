@@ -14,11 +14,14 @@ from lazycron.errors import (
     UnknownTaskError,
 )
 from lazycron.jobs import Job, JobResult
+from lazycron.once import First, Once
 from lazycron.reports import Budget, Decision, RunResult, TickReport
 from lazycron.retry import Retry
 from lazycron.run import Postpone, Run
 from lazycron.schedules import Crontab, Every, Schedule
+from lazycron.statefile import State
 from lazycron.status import Problem, TaskStatus
+from lazycron.store import RunRecord
 from lazycron.tasks import Task
 from lazycron.why import Explanation, Reason
 
@@ -32,6 +35,7 @@ __all__ = [
     "DuplicateTaskError",
     "Every",
     "Explanation",
+    "First",
     "Job",
     "JobResult",
     "KeyTakenError",
@@ -39,14 +43,17 @@ __all__ = [
     "LazyCronError",
     "LeaseLostError",
     "NotInstalledError",
+    "Once",
     "Postpone",
     "Problem",
     "Reason",
     "Retry",
     "Run",
+    "RunRecord",
     "RunResult",
     "Schedule",
     "ScheduleError",
+    "State",
     "Task",
     "TaskStatus",
     "TickReport",

@@ -20,6 +20,7 @@ from lazycron.errors import (
 )
 from lazycron.execute import Bridge, in_a_new_loop, on_loop
 from lazycron.managing import Moment, Name, to_name
+from lazycron.messages import shown
 from lazycron.outcomes import OnLost
 from lazycron.parts import Parts, who_we_are, wire
 from lazycron.registry import Registry
@@ -297,9 +298,13 @@ class LazyCron(Enqueuing):
         return self.parts.runner.run_now(to_name(name), self._door(trigger, None, now, bridge))
 
     def _door(self, trigger: str, budget: Budget | None, now: Moment, bridge: Bridge) -> Door:
+        budget = self._settings.budget if budget is None else budget
+        if not isinstance(budget, Budget):
+            message = f"budget={shown(budget)}: pass a Budget(…) or None"
+            raise ConfigurationError(message)
         return Door(
             trigger=to_trigger(trigger),
-            budget=self._settings.budget if budget is None else budget,
+            budget=budget,
             now=None if now is None else to_moment(now),
             bridge=bridge,
         )

@@ -23,7 +23,7 @@ from lazycron.errors import (
     UnknownTaskError,
 )
 from lazycron.jobs import JOB_STATES, Enqueuer, Job, JobResult, Using, Wish
-from lazycron.managing import Managing, Name, on_tables, to_name
+from lazycron.managing import Managing, Name, check_limit, on_tables, to_name
 from lazycron.messages import readable_json, shown
 from lazycron.once import AsyncOnce, First, Once
 from lazycron.outcomes import State, Status
@@ -74,9 +74,7 @@ class Enqueuing(Managing):
         if status is not None and status not in JOB_STATES:
             message = f"status={shown(status)}: pass one of {', '.join(JOB_STATES)}"
             raise ConfigurationError(message)
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            message = f"limit={shown(limit)}: pass a whole number from 1 up"
-            raise ValueError(message)
+        check_limit("limit", limit)
         return [_to_job(row) for row in self._ready().store.jobs.listed(status, limit)]
 
     @on_tables

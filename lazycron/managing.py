@@ -17,6 +17,7 @@ from lazycron.errors import (
     ScheduleError,
     UnknownTaskError,
 )
+from lazycron.messages import shown, storable
 from lazycron.migrate import migrate
 from lazycron.moments import Moments
 from lazycron.outcomes import Outcome, Status, settle
@@ -33,6 +34,7 @@ from lazycron.why import Explanation, Surroundings
 SHORTEST_OVERRIDE = timedelta(seconds=60)
 LONGEST_OVERRIDE = timedelta(days=30)
 MOST_TRIES = 10
+MOST_ROWS = 1_000_000
 M = TypeVar("M", bound="Managing")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -278,9 +280,7 @@ class Managing(ABC):
     @on_tables
     def history(self, name: Name | None = None, limit: int = 40) -> list[RunRecord]:
         """Return the newest runs, newest first, of one task or of all."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            message = f"limit={limit!r}: pass a whole number from 1 up"
-            raise ValueError(message)
+        check_limit("limit", limit)
         wanted = None if name is None else to_name(name)
         found = self._managing().store.history(wanted, limit)
         if not found and wanted is not None and wanted not in self.parts.registry:
@@ -289,6 +289,7 @@ class Managing(ABC):
 
     def log_tail(self, lines: int = 40) -> list[str]:
         """Return the newest lines of this host's log file, newest first."""
+        check_limit("lines", lines)
         return self.parts.logfile.tail(lines)
 
     @on_tables
@@ -372,13 +373,21 @@ class Managing(ABC):
         return self.parts.refresh_state(settings=settings)
 
 
+def check_limit(name: str, value: object) -> None:
+    """Check how many of something are asked for; raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_ROWS:
+        return
+    message = f"{name}={shown(value)}: pass a whole number from 1 up to {MOST_ROWS}"
+    raise ValueError(message)
+
+
 def to_name(name: Name) -> str:
     """Return a task's name, of a name or a task; raises UnknownTaskError for anything else."""
     if isinstance(name, Task):
         return name.name
-    if isinstance(name, str):
+    if isinstance(name, str) and name == storable(name):
         return name
-    message = f"{name!r} is no task; pass a task's name or the task"
+    message = f"{shown(name)} is no task; pass a task's name or the task"
     raise UnknownTaskError(message)
 
 

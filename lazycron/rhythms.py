@@ -7,6 +7,7 @@ from functools import cached_property
 
 from cronsim import CronSim, CronSimError
 
+from lazycron.clock import to_moment
 from lazycron.durations import Duration, in_short, in_words, to_duration
 from lazycron.errors import ScheduleError
 from lazycron.messages import shown
@@ -151,7 +152,7 @@ class Every(Schedule):
 
     def next_after(self, moment: datetime) -> datetime:
         """Return `moment` plus the interval."""
-        return moment + self.interval
+        return to_moment(moment) + self.interval
 
     def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
         """Return max(scheduled_for + interval, start + 0.9 interval), but at most one interval on.
@@ -236,6 +237,7 @@ class Crontab(Schedule):
 
     def next_after(self, moment: datetime) -> datetime:
         """Return the first matching wall-clock time after `moment`, in UTC."""
+        moment = to_moment(moment)
         if self._is_fixed or self._zone is UTC:
             simulated = CronSim(self._simulated, moment.astimezone(self._zone))
             found = next(simulated).astimezone(UTC)

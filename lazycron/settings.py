@@ -17,7 +17,7 @@ from lazycron.schedules import to_zone
 SHORTEST_SECRET = 16
 SHORTEST_LEASE = timedelta(seconds=1)
 HANGING = timedelta(seconds=20)
-OFF = "off"
+OFF = ("off", "0", "false", "no")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Settings:
         """Whether requests and the loop may tick: on, unless LAZYCRON=off says otherwise."""
         if self.enabled is not None:
             return self.enabled
-        return os.environ.get("LAZYCRON", "").strip().lower() != OFF
+        return os.environ.get("LAZYCRON", "").strip().lower() not in OFF
 
     @property
     def hanging_after(self) -> timedelta:

@@ -116,7 +116,7 @@ def to_schedule(
                 message = f"{name}={shown(value)} goes with a schedule: every=, crontab=, schedule="
                 raise ScheduleError(message)
         return None
-    return shape(made, between=between, jitter=jitter, tz=tz or default_tz)
+    return shape(made, between=between, jitter=jitter, tz=default_tz if tz is None else tz)
 
 
 def _to_rhythm(
@@ -142,7 +142,7 @@ def _to_rhythm(
     if every is not None:
         return Every(every)
     if crontab is not None:
-        return Crontab(crontab, tz=tz or default_tz)
+        return Crontab(crontab, tz=default_tz if tz is None else tz)
     if schedule is not None and not isinstance(schedule, Schedule):
         message = f"schedule={shown(schedule)} is no schedule; pass an Every or a Crontab"
         raise ScheduleError(message)

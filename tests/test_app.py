@@ -254,3 +254,18 @@ def test_close_waits_for_the_run_under_way_and_starts_no_other(
     assert report.stopped_by == "shutdown"
     assert cron.close() is True
     assert [run.task for run in cron.run_due().runs] == ["second"]
+
+
+def test_a_budget_of_another_kind_is_refused(cron: LazyCron) -> None:
+    """Before any row is made."""
+    with pytest.raises(ConfigurationError, match="budget='x': pass a Budget"):
+        cron.run_due(budget="x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("word", ["off", "OFF", "0", "false", "No"])
+def test_lazycron_is_off_by_every_usual_word(
+    word: str, cron: LazyCron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test suite that sets one of them runs nobody's tasks."""
+    monkeypatch.setenv("LAZYCRON", word)
+    assert not cron.settings.is_on
