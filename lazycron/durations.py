@@ -11,6 +11,7 @@ Duration = timedelta | float | str
 
 ACCEPTED = 'a timedelta, a number of seconds or a text such as "90s", "15m", "1h30m" or "2d"'
 MICROSECOND = timedelta(microseconds=1)
+LONGEST_DURATION = timedelta(days=3660)
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _NAMES = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
@@ -22,7 +23,7 @@ def to_duration(
     *,
     what: str = "duration",
     least: timedelta = timedelta(0),
-    most: timedelta = timedelta(days=3660),
+    most: timedelta = LONGEST_DURATION,
 ) -> timedelta:
     """Turn a duration argument into a timedelta between `least` and `most`.
 

@@ -432,7 +432,7 @@ def nightly():
         ("{m}:other", 2, "is a object, neither"),
         ("{m}:nightly", 2, "is a Task, neither"),
         ("{m}:breaks", 1, "RuntimeError: no config"),
-        ("{m}:needs", 1, "TypeError"),
+        ("{m}:needs", 2, "neither a LazyCron nor makes one"),
     ],
 )
 def test_the_app_is_found_or_it_is_said_what_is_missing(  # noqa: PLR0917
@@ -480,3 +480,15 @@ def test_help_needs_no_app(call: Call) -> None:
     """Neither a verb's nor the whole."""
     assert call("--app", "no_such_module", "--help").exit_code == 0
     assert call("--app", "no_such_module", "run", "--help").exit_code == 0
+
+
+def test_an_app_is_no_lazycron_and_is_not_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Naming the ASGI app is the likeliest slip; the message says what to name."""
+    (tmp_path / "slip.py").write_text("async def app(scope, receive, send): pass\n")
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(lazycron, ["--app", "slip:app", "list"])
+    assert found.exit_code == 2
+    assert "neither a LazyCron nor makes one" in found.output
+    assert "myapp.main:cron" in found.output

@@ -2,8 +2,10 @@
 
 import functools
 import importlib
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -55,16 +57,27 @@ def _import(name: str, target: str) -> ModuleType:
 
 
 def _to_cron(found: Any, target: str) -> LazyCron:  # noqa: ANN401 - whatever the module has there
-    # A task is callable too, and calling it would run it.
-    if callable(found) and not isinstance(found, LazyCron | Task):
+    # A task is callable too, and calling it would run it; an app takes arguments.
+    if callable(found) and not isinstance(found, LazyCron | Task) and _takes_nothing(found):
         try:
             found = found()
         except Exception as error:
             raise _broken(target, "calling it", error) from error
     if isinstance(found, LazyCron):
         return found
-    message = f'--app "{target}" is a {type(found).__name__}, neither a LazyCron nor makes one'
+    message = (
+        f'--app "{target}" is a {type(found).__name__}, neither a LazyCron nor makes one; '
+        'pass the module and the name of its LazyCron, such as "myapp.main:cron"'
+    )
     raise click.UsageError(message)
+
+
+def _takes_nothing(factory: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _broken(target: str, doing: str, error: Exception) -> Failed:

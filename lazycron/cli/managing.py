@@ -8,6 +8,7 @@ from lazycron.cli.output import as_json, seen_from
 from lazycron.cli.session import Session, pass_session
 from lazycron.durations import Duration, in_words, to_duration
 from lazycron.errors import NotInstalledError
+from lazycron.managing import LONGEST_OVERRIDE, SHORTEST_OVERRIDE
 
 SWITCH = click.Choice(["on", "off"])
 
@@ -34,7 +35,7 @@ def disable(session: Session, name: str) -> None:
 
 @click.command("set-interval")
 @name_argument
-@click.argument("duration", type=DurationType())
+@click.argument("duration", type=DurationType(least=SHORTEST_OVERRIDE, most=LONGEST_OVERRIDE))
 @pass_session
 def set_interval(session: Session, name: str, duration: Duration) -> None:
     """Run a task at another interval, from 60 s to 30 d, until `reset`."""

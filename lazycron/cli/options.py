@@ -1,10 +1,11 @@
 """Options that several verbs take."""
 
+from datetime import timedelta
 from typing import Any
 
 import click
 
-from lazycron.durations import Duration, to_duration
+from lazycron.durations import LONGEST_DURATION, Duration, to_duration
 from lazycron.errors import ScheduleError
 
 json_option = click.option("--json", "json_", is_flag=True, help="Print JSON.")
@@ -16,6 +17,11 @@ class DurationType(click.ParamType[Any]):
     """A duration as lazycron writes them: 90s, 15m, 1h30m, 2d, or a number of seconds."""
 
     name = "duration"
+
+    def __init__(
+        self, *, least: timedelta = timedelta(0), most: timedelta = LONGEST_DURATION
+    ) -> None:
+        self._least, self._most = least, most
 
     def convert(
         self,
@@ -31,7 +37,7 @@ class DurationType(click.ParamType[Any]):
             except ValueError:
                 given = value
         try:
-            to_duration(given)
+            to_duration(given, least=self._least, most=self._most)
         except ScheduleError as error:
             self.fail(str(error), param, ctx)
         return given

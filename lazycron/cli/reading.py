@@ -199,8 +199,9 @@ def check(session: Session, *, json_: bool) -> None:
 
 
 @click.command()
+@json_option
 @pass_session
-def token(session: Session) -> None:
+def token(session: Session, *, json_: bool) -> None:
     """Show the cron token, and the path that an uptime monitor is to visit.
 
     The path is the one below which the middleware is mounted unless it was told another.
@@ -212,6 +213,9 @@ def token(session: Session) -> None:
             f"{SHORTEST_SECRET} characters or more"
         )
         raise Failed(message)
+    if json_:
+        as_json({"token": found, "path": f"{MOUNTED_AT}/{found}"})
+        return
     click.echo(f"token  {found}")
     click.echo(f"path   {MOUNTED_AT}/{found}")
 
