@@ -144,7 +144,7 @@ def default_state_file(store: Store) -> Path:
     if store.is_sqlite:
         database = Path(store.database)
         return database.with_name(database.name + STATE_SUFFIX)
-    name = hashlib.sha256(store.database.encode()).hexdigest()[:16]
+    name = hashlib.sha256(store.identity.encode()).hexdigest()[:16]
     return private_folder() / f"{name}{STATE_SUFFIX}"
 
 

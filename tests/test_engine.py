@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from lazycron import LazyCron
 from lazycron.errors import ConfigurationError
+from lazycron.parts import default_state_file
 from lazycron.store import Fault, fault_of
 from lazycron.store.engine import clone_engine, to_url
 from lazycron.testing import ManualClock
@@ -183,18 +184,62 @@ def test_an_async_url_is_refused_with_its_sync_form(given: str, sync: str) -> No
     assert "sesame" not in str(caught.value)
 
 
-@pytest.mark.parametrize("given", ["sqlite://", "sqlite:///:memory:"])
+@pytest.mark.parametrize("name", ["password", "passfile", "sslpassword"])
+def test_a_password_in_a_urls_query_is_in_no_message(
+    make_cron: MakeCron, tmp_path: Path, name: str
+) -> None:
+    """Neither in an error nor in what names the database; other queries are other databases."""
+    secret = f"{name}=sesame"
+    with pytest.raises(ConfigurationError) as caught:
+        LazyCron(f"postgresql+asyncpg://me@host/db?{secret}")
+    assert "sesame" not in str(caught.value)
+    found = []
+    for query in ("", f"?{secret}", f"?{secret}2", "?options=-csearch_path=other"):
+        store = make_cron(f"postgresql://me@host/db{query}", state_file=tmp_path / "x").parts.store
+        assert store.database == "postgresql+psycopg://me@host/db"
+        assert "sesame" not in store.identity
+        found.append(default_state_file(store))
+    assert found[0] == found[1] == found[2] != found[3]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file:x?mode=memory&uri=true",
+        "sqlite:///file:x?mode=memory&cache=shared&uri=true",
+        "sqlite:///file::memory:?cache=shared&uri=true",
+        "sqlite:///file:/x?vfs=memdb&uri=true",
+        "sqlite:///file:?uri=true",
+        "sqlite:///x.db?mode=memory",
+    ],
+)
 def test_a_database_in_memory_is_refused(given: str) -> None:
     """No second thread would see it."""
     with pytest.raises(ConfigurationError, match="in memory is seen by one connection"):
         LazyCron(given)
 
 
-@pytest.mark.parametrize("given", ["nonsense", "", 42, b"sqlite:///x.db"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "nonsense",
+        "",
+        42,
+        b"sqlite:///x.db",
+        "postgresql://u:sesame@h:pp/x",
+        make_url("sqlite:////"),
+        "sqlite:////",
+        "sqlite:///a\x00b",
+        "sqlite:///a\x00/b",
+    ],
+)
 def test_what_is_no_database_is_refused(given: object) -> None:
     """The error says what is accepted."""
-    with pytest.raises(ConfigurationError, match=re.escape("sqlite:///lazycron.db")):
+    with pytest.raises(ConfigurationError, match=re.escape("sqlite:///lazycron.db")) as caught:
         LazyCron(given)  # type: ignore[arg-type]
+    assert "sesame" not in str(caught.value)
 
 
 def test_a_url_without_a_driver_gets_the_one_we_test_against() -> None:

@@ -34,7 +34,7 @@ def to_url(database: str) -> URL:
     """
     try:
         url = make_url(database)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter of a port that is no number
         message = (
             "database is no URL that SQLAlchemy can read; pass one such as "
             '"sqlite:///lazycron.db" or "postgresql+psycopg://user@host/name"'
@@ -44,17 +44,36 @@ def to_url(database: str) -> URL:
     if driver in ASYNC_DRIVERS:
         sync = url.set(drivername=DEFAULT_DRIVERS.get(family, family))
         message = (
-            f"database {url.render_as_string()} names an async driver; lazycron works in threads "
-            f"of its own: pass {sync.render_as_string()}"
+            f"database {shown(url)} names an async driver; lazycron works in threads "
+            f"of its own: pass {shown(sync)}"
         )
         raise ConfigurationError(message)
-    if family == "sqlite" and url.database in (None, "", ":memory:"):
+    if family == "sqlite":
+        _check_file(url)
+    return url.set(drivername=DEFAULT_DRIVERS.get(url.drivername, url.drivername))
+
+
+def shown(url: URL) -> str:
+    """Return a URL as messages may show it: passwords may stand in its query, too."""
+    return url.set(query={}).render_as_string()
+
+
+def _check_file(url: URL) -> None:
+    """Raise ConfigurationError where an SQLite URL names no file that others can open as well."""
+    database = url.database or ""
+    name = database.removeprefix("file:")
+    in_memory = url.query.get("mode") == "memory" or url.query.get("vfs") == "memdb"
+    if in_memory or not name or name.startswith(":memory:"):
         message = (
             "an SQLite database in memory is seen by one connection only; pass a file, such as "
             '"sqlite:///lazycron.db"'
         )
         raise ConfigurationError(message)
-    return url.set(drivername=DEFAULT_DRIVERS.get(url.drivername, url.drivername))
+    if "\x00" in name or not Path(name).absolute().name:
+        message = (
+            f'database {database!r} is no file\'s path; pass one, such as "sqlite:///lazycron.db"'
+        )
+        raise ConfigurationError(message)
 
 
 def open_engine(url: URL) -> Engine:

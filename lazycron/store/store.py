@@ -1,5 +1,6 @@
 """The store: one method for each thing done to the database, each a transaction of its own."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import scheduled_task
 from lazycron.store import answers, claims, history, rows, settings, settlements, sqlite
 from lazycron.store.claims import Stamp
+from lazycron.store.engine import shown
 from lazycron.store.history import RunRecord
 from lazycron.store.jobstore import JobStore
 from lazycron.store.phrasebook import CLOCKS, Phrasebook
@@ -27,6 +29,8 @@ from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTALLATION = "installation"
+# What a URL's query may hold that is not even hashed.
+SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 
 
 class Store:
@@ -53,7 +57,14 @@ class Store:
         url = self.engine.url
         if self.is_sqlite:
             return str(Path(url.database or "").absolute())
-        return url.set(password=None).render_as_string()
+        return shown(url.set(password=None))
+
+    @property
+    def identity(self) -> str:
+        """What tells this database from others: its query may choose a host or a schema."""
+        query = self.engine.url.query.items()
+        chosen = [(name, value) for name, value in sorted(query) if not SECRET.search(name)]
+        return f"{self.database}?{chosen}" if chosen and not self.is_sqlite else self.database
 
     def close(self) -> None:
         """Close the pool's connections."""
