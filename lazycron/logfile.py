@@ -4,7 +4,7 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from lazycron.messages import shorten
+from lazycron.messages import shorten, visible
 from lazycron.statefile import flocked
 
 LARGEST = 100_000
@@ -26,7 +26,8 @@ class LogFile:
         """Append a line such as `[2026-11-30 03:00:07] nightly  ok  412 ms  traffic  Done.`."""
         took = "-" if ms is None else f"{ms} ms"
         line = f"[{when:%Y-%m-%d %H:%M:%S}] {name}  {what}  {took}  {rest}"
-        self._append(shorten(" ".join(line.splitlines()), LINE_LENGTH) + "\n")
+        # Whoever shows the file on a terminal shall not obey what a task's message says.
+        self._append(shorten(visible(" ".join(line.splitlines())), LINE_LENGTH) + "\n")
 
     def tail(self, lines: int) -> list[str]:
         """Return the newest lines, newest first."""

@@ -30,6 +30,13 @@ def shorten(text: str, length: int) -> str:
     return text[: kept - tail] + ELLIPSIS + text[len(text) - tail :]
 
 
+def visible(text: str) -> str:
+    """Escape what a terminal would obey instead of showing."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def one_line(text: str, length: int = MESSAGE_LENGTH) -> str:
     """Shorten a message to one line of at most 480 characters."""
     return shorten(" ".join(text.split()), length)

@@ -58,6 +58,13 @@ def test_odd_characters_are_logged(log: LogFile) -> None:
     assert log.tail(1)[0].endswith("😀 \\udc80 \\x00")
 
 
+def test_what_a_terminal_would_obey_is_escaped(log: LogFile) -> None:
+    """As the command line does: `tail` and `cat` show the file, too."""
+    note(log, "\x1b[2J\x1b]0;owned\x07 a\tb \x9b31m \u202e größer 😀")
+    assert log.tail(1)[0].endswith("\\x1b[2J\\x1b]0;owned\\x07 a\\tb \\x9b31m \\u202e größer 😀")
+    assert b"\x1b" not in log.path.read_bytes()
+
+
 def test_a_line_is_bounded(log: LogFile) -> None:
     """A thousand characters; both ends remain."""
     note(log, "x" * 100_000 + "end")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from lazycron.durations import roughly
+from lazycron.messages import visible
 
 NOTHING = "-"
 BETWEEN = "  "
@@ -58,13 +59,6 @@ def _drawn(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         # As Text: a message's brackets are no markup.
         drawn.add_row(*map(Text, row))
     Console().print(drawn)
-
-
-def visible(text: str) -> str:
-    """Escape what a terminal would obey instead of showing."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cell(value: object) -> str:

@@ -7,9 +7,10 @@ import click
 
 from lazycron.cli.failures import MISUSED, WRONG, Failed
 from lazycron.cli.options import MAYBE_NAME, json_option, name_argument
-from lazycron.cli.output import as_json, at, cell, on_terminal, seen_from, table, took, visible
+from lazycron.cli.output import as_json, at, cell, on_terminal, seen_from, table, took
 from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
+from lazycron.messages import visible
 from lazycron.settings import SHORTEST_SECRET
 from lazycron.status import TaskStatus
 from lazycron.why import Reason

@@ -9,12 +9,13 @@ from lazycron.app import LazyCron
 from lazycron.cli.failures import SIGNALLED, WRONG, Failed
 from lazycron.cli.loop import Loop
 from lazycron.cli.options import MAYBE_NAME, DurationType, json_option
-from lazycron.cli.output import as_json, at, table, took, visible
+from lazycron.cli.output import as_json, at, table, took
 from lazycron.cli.progress import watched
 from lazycron.cli.session import Session, pass_session
 from lazycron.cli.signals import Signals
 from lazycron.durations import Duration
 from lazycron.errors import NotInstalledError
+from lazycron.messages import visible
 from lazycron.outcomes import Status
 from lazycron.reports import Budget, Decision, RunResult, TickReport, Trigger
 from lazycron.ticks import Door
