@@ -67,20 +67,26 @@ class Endpoint:
 
     @property
     def paths(self) -> frozenset[str]:
-        """Every path worth a second look: the bare one, and one for each accepted token."""
+        """Every path worth a second look: the bare one, and one for each accepted token.
+
+        Each with a slash at its end as well, which monitors like to add: the app would not find
+        it, and its server would write the token into the access log.
+        """
         if not self._tokens:
             return frozenset()
-        return frozenset([self.path, *(f"{self.path}/{one.decode()}" for one in self._tokens)])
+        plain = [self.path, *(f"{self.path}/{one.decode()}" for one in self._tokens)]
+        return frozenset([*plain, *(f"{one}/" for one in plain)])
 
     def admits(self, request: Request) -> bool:
         """Tell whether the request carries a right token; everything else is the app's.
 
         The comparison takes the same time for every wrong token.
         """
-        if request.path == self.path:
+        path = request.path.removesuffix("/")
+        if path == self.path:
             scheme, _, given = request.authorization.partition(b" ")
             return scheme.lower() == BEARER and self._is_token(given.strip())
-        prefix, _, last = request.path.rpartition("/")
+        prefix, _, last = path.rpartition("/")
         return prefix == self.path and self._is_token(last.encode("utf-8", "surrogatepass"))
 
     def _is_token(self, given: bytes) -> bool:

@@ -347,10 +347,18 @@ def test_everything_else_is_the_apps_answer(site: Site, path: str) -> None:
     assert sent(site.run(call(site.app, scope))) == sent(bare)
 
 
+def test_a_slash_behind_the_token_is_the_same_url(site: Site, cron: LazyCron) -> None:
+    """Nor does its token remain in the scope, from which the access log is written."""
+    scope = scope_of(f"/lazycron/{cron.cron_token}/", root_path="/shop")
+    scope["path"] = "/shop" + scope["path"]
+    assert site.run(call(site.app, scope)).status == 200
+    assert (scope["path"], scope["raw_path"]) == ("/shop/lazycron/-", b"/shop/lazycron/-")
+
+
 def test_a_token_cut_or_of_another_kind_is_the_apps_404(site: Site, cron: LazyCron) -> None:
-    """So are a token with a slash behind it, and the health token."""
+    """So are a token with two slashes behind it, and the health token."""
     token = cron.cron_token or ""
-    for wrong in (token[:-1], token + "/", token + "0", token.upper(), cron.health_token):
+    for wrong in (token[:-1], token + "//", token + "0", token.upper(), cron.health_token):
         answer = site.get(f"/lazycron/{wrong}")
         assert (answer.status, answer.headers["x-app"]) == (404, "hello")
 

@@ -35,17 +35,26 @@ def test_a_right_token_in_path_or_header_is_admitted(endpoint: Endpoint, token: 
         assert endpoint.admits(asked("/lazycron", authorization=f"{scheme} {token}"))
 
 
+def test_one_slash_at_the_end_does_not_matter(endpoint: Endpoint) -> None:
+    """Monitors and people add one; the app's 404 would leave the token in the access log."""
+    assert endpoint.admits(asked(f"/lazycron/{TOKEN}/"))
+    assert endpoint.admits(asked("/lazycron/", authorization=f"Bearer {TOKEN}"))
+
+
 @pytest.mark.parametrize(
     "request_",
     [
         asked("/lazycron/" + "0" * 40),
         asked(f"/lazycron/{TOKEN[:-1]}"),
-        asked(f"/lazycron/{TOKEN}/"),
+        asked(f"/lazycron/{TOKEN}//"),
+        asked(f"/lazycron/{TOKEN}/x"),
         asked(f"/lazycron/{TOKEN.upper()}"),
         asked(f"/lazycron//{TOKEN}"),
         asked(f"/other/{TOKEN}"),
         asked(f"/{TOKEN}"),
         asked("/lazycron/"),
+        asked("/lazycron//"),
+        asked("/lazycron//", authorization=f"Bearer {TOKEN}"),
         asked("/lazycron"),
         asked("/lazycron", authorization="Bearer"),
         asked("/lazycron", authorization="Bearer " + "0" * 40),
@@ -76,7 +85,8 @@ def test_without_a_good_secret_there_is_no_path_at_all(
 
 def test_the_paths_worth_a_look_are_the_bare_one_and_each_tokens(endpoint: Endpoint) -> None:
     """They hold everything that could be admitted."""
-    assert endpoint.paths == {"/lazycron", f"/lazycron/{TOKEN}", f"/lazycron/{OTHER}"}
+    plain = {"/lazycron", f"/lazycron/{TOKEN}", f"/lazycron/{OTHER}"}
+    assert endpoint.paths == plain | {f"{one}/" for one in plain}
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
