@@ -34,8 +34,8 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
     cron: LazyCron,
     *,
     path: str = "/lazycron",
-    admin_paths: Sequence[str] = (),
-    skip_paths: Sequence[str] = (),
+    admin_paths: Sequence[str] | None = (),
+    skip_paths: Sequence[str] | None = (),
     tick_in: TickIn = "thread",
     traffic: bool | None = None,
     panel: None = None,
@@ -50,6 +50,7 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
     A closure and not a class: a class's `__call__` costs as much again as all the rest does.
     """
     mount = to_mount(
+        app,
         cron,
         path=path,
         admin_paths=admin_paths,

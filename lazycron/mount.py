@@ -1,6 +1,7 @@
 """How lazycron is mounted in an app: where it answers, and which requests trigger what."""
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -9,11 +10,15 @@ from lazycron.app import LazyCron
 from lazycron.crew import Visit
 from lazycron.endpoint import Endpoint, Waiting
 from lazycron.errors import ConfigurationError
+from lazycron.messages import shown
 from lazycron.trigger import Trigger, trigger_of
 
 logger = logging.getLogger("lazycron")
 
 TickIn = Literal["thread", "request"]
+
+# As a decoded path may stand in a URL: no ?, #, %, quotes, backslashes or spaces.
+PATH = re.compile(r"/[!$&-;=@-[\]^_a-z{-~]+")
 
 
 class Everything:
@@ -65,11 +70,12 @@ class Mount:
 
 
 def to_mount(
+    app: object,
     cron: LazyCron,
     *,
     path: str,
-    admin_paths: Sequence[str],
-    skip_paths: Sequence[str],
+    admin_paths: Sequence[str] | None,
+    skip_paths: Sequence[str] | None,
     tick_in: TickIn,
     traffic: bool | None,
     panel: object,
@@ -79,8 +85,14 @@ def to_mount(
     if not isinstance(cron, LazyCron):
         message = f"cron={cron!r}: pass the LazyCron whose tasks shall run"
         raise ConfigurationError(message)
+    if not callable(app):
+        message = f"app={shown(app)}: pass the app to wrap"
+        raise ConfigurationError(message)
     if tick_in not in get_args(TickIn):
         message = f'tick_in={tick_in!r}: pass "thread" or "request"'
+        raise ConfigurationError(message)
+    if traffic is not None and not isinstance(traffic, bool):
+        message = f"traffic={shown(traffic)}: pass True, False or None"
         raise ConfigurationError(message)
     if panel is not None:
         message = "panel= is not part of this version; leave it None"
@@ -99,18 +111,26 @@ def to_mount(
 
 def check_path(path: object) -> str:
     """Check the path lazycron answers below; raises ConfigurationError."""
-    if isinstance(path, str) and path.startswith("/") and path.rstrip("/") and path.isascii():
-        return path.rstrip("/")
-    message = f'path={path!r}: pass an ASCII path such as "/lazycron"'
+    found = path.rstrip("/") if isinstance(path, str) else ""
+    # Servers decode what has percent signs; clients and proxies resolve dots and empty segments.
+    segments = found.split("/")
+    clean = PATH.fullmatch(found) and not {".", ".."} & set(segments)
+    if clean and "" not in segments[1:]:
+        return found
+    message = (
+        f'path={shown(path)}: pass an ASCII path such as "/lazycron", as requests have it once it '
+        "is decoded: without ?, #, %, spaces, empty segments, and segments of dots"
+    )
     raise ConfigurationError(message)
 
 
-def check_prefixes(name: str, prefixes: Iterable[str]) -> tuple[str, ...]:
-    """Check a list of path prefixes; raises ConfigurationError."""
-    found = (prefixes,) if isinstance(prefixes, str) else tuple(prefixes)
+def check_prefixes(name: str, prefixes: Iterable[str] | None) -> tuple[str, ...]:
+    """Check a list of path prefixes, of which None has none; raises ConfigurationError."""
+    given: object = () if prefixes is None else prefixes
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     for one in found:
         if not isinstance(one, str) or not one.startswith("/"):
-            message = f'{name}={one!r}: pass path prefixes such as "/admin"'
+            message = f'{name}={shown(one)}: pass path prefixes such as "/admin"'
             raise ConfigurationError(message)
     return tuple(one.rstrip("/") for one in found)
 

@@ -21,8 +21,8 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
     cron: LazyCron,
     *,
     path: str = "/lazycron",
-    admin_paths: Sequence[str] = (),
-    skip_paths: Sequence[str] = (),
+    admin_paths: Sequence[str] | None = (),
+    skip_paths: Sequence[str] | None = (),
     tick_in: TickIn = "thread",
     traffic: bool | None = None,
     panel: None = None,
@@ -33,6 +33,7 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
     PATH_INFO, from which SCRIPT_NAME is stripped already. Raises ConfigurationError.
     """
     mount = to_mount(
+        app,
         cron,
         path=path,
         admin_paths=admin_paths,
@@ -59,7 +60,13 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
                     return [reply.body]
         except KeyError:
             pass  # servers may leave an empty one out
-        answer = app(environ, start_response)
+        try:
+            answer = app(environ, start_response)
+        except Exception:
+            # The server answers with its error page: a response, too.
+            if monotonic() >= trigger.look_again_at:
+                edge.look_after_error(environ)
+            raise
         if monotonic() < trigger.look_again_at:
             return answer
         return edge.watched(environ, answer)
@@ -119,6 +126,12 @@ class _Edge:
             return answer
         kind_of_closing = _SizedClosing if hasattr(answer, "__len__") else _Closing
         return kind_of_closing(answer, lambda: self._look(kind))
+
+    def look_after_error(self, environ: Environ) -> None:
+        """Wake a tick thread although the app has raised; nobody waits for a tick then."""
+        kind = self.mount.visit(self._path_of(environ))
+        if kind is not None and not self.mount.in_request:
+            self.trigger.look(kind, None)
 
     def _look(self, kind: Visit) -> None:
         """Wake a tick thread; under `tick_in="request"` tick here and now."""

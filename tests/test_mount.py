@@ -27,7 +27,7 @@ def mounted(cron: LazyCron | None = None, **settings: Any) -> Mount:
         "panel": None,
         "waiting": Waiting(0, 20),
     }
-    return to_mount(cron or LazyCron(secret=SECRET), **(defaults | settings))
+    return to_mount(hello, cron or LazyCron(secret=SECRET), **(defaults | settings))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,20 @@ def mounted(cron: LazyCron | None = None, **settings: Any) -> Mount:
         ({"path": ""}, "path=''"),
         ({"path": "/größe"}, "ASCII"),
         ({"path": None}, "path=None"),
+        ({"path": "/a?b"}, "path='/a?b'"),
+        ({"path": "/a#"}, "path='/a#'"),
+        ({"path": "/%41"}, "path='/%41'"),
+        ({"path": "/a b"}, "path='/a b'"),
+        ({"path": "/a\n"}, "path='/a\\n'"),
+        ({"path": "/a/../b"}, "path='/a/../b'"),
+        ({"path": "/a/."}, "path='/a/.'"),
+        ({"path": "//a"}, "path='//a'"),
+        ({"path": "/a//b"}, "path='/a//b'"),
+        ({"admin_paths": 5}, "admin_paths=5: pass path prefixes"),
+        ({"skip_paths": True}, "skip_paths=True: pass path prefixes"),
+        ({"skip_paths": [None]}, "skip_paths=None"),
+        ({"traffic": "x"}, "traffic='x': pass True, False or None"),
+        ({"traffic": 1}, "traffic=1"),
         ({"admin_paths": ["admin"]}, "admin_paths='admin'"),
         ({"skip_paths": [3]}, "skip_paths=3"),
         ({"tick_in": "process"}, "tick_in='process'"),
@@ -60,6 +74,26 @@ def test_the_lazycron_and_the_app_are_not_mixed_up(edge: Callable[..., object]) 
     """The two arguments without a keyword are easily swapped."""
     with pytest.raises(ConfigurationError, match="pass the LazyCron whose tasks shall run"):
         edge(LazyCron(), hello)
+
+
+@pytest.mark.parametrize("edge", [Asgi, Wsgi], ids=["asgi", "wsgi"])
+@pytest.mark.parametrize("app", [None, "shop:app"])
+def test_an_app_that_cannot_be_called_is_named(edge: Callable[..., object], app: object) -> None:
+    """And not by each request."""
+    with pytest.raises(ConfigurationError, match=f"app={app!r}: pass the app to wrap"):
+        edge(app, LazyCron())
+
+
+@pytest.mark.parametrize("path", ["/lazycron", "/lazycron/", "/a/b.c", "/~me/-_/a:b@c", "/.hidden"])
+def test_a_path_that_requests_can_have_is_taken(path: str) -> None:
+    """Without the slash at its end."""
+    assert mounted(path=path).path == path.rstrip("/")
+
+
+def test_no_prefixes_may_be_none() -> None:
+    """As settings that were left out often are."""
+    mount = mounted(admin_paths=None, skip_paths=None)
+    assert (mount.admin_paths, mount.skip_paths) == ((), ())
 
 
 def test_one_prefix_may_be_a_text() -> None:

@@ -169,15 +169,33 @@ def test_a_file_wrapper_is_untouched_and_wakes_all_the_same(cron: LazyCron) -> N
     assert cron.is_used
 
 
-def test_an_app_that_raises_raises(cron: LazyCron) -> None:
-    """Nothing is caught, and the next request looks."""
+def raising(*_: object) -> list[bytes]:
+    """Raise before there is an iterable."""
+    message = "the app's own"
+    raise LookupError(message)
 
-    def app(*_: object) -> list[bytes]:
-        message = "the app's own"
-        raise LookupError(message)
 
+def test_an_app_that_raises_raises_and_wakes_all_the_same(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """The server's error page is a response: a broken page must not stop the tasks."""
+    runs: list[str] = []
+    cron.task(every="minute", name="minute")(lambda: runs.append("minute"))
+    app = LazyCronMiddleware(raising, cron)
+    for _ in range(2):
+        with pytest.raises(LookupError, match="the app's own"):
+            app(environ_of("/"), lambda *_: None)
+        at_rest(cron)
+        clock.tick(60)
+    assert runs == ["minute"]
+
+
+@pytest.mark.parametrize("settings", [{"tick_in": "request", "traffic": True}, {"traffic": False}])
+def test_an_app_that_raises_makes_nobody_wait(cron: LazyCron, settings: dict[str, Any]) -> None:
+    """Nor does it trigger where visitors do not."""
     with pytest.raises(LookupError, match="the app's own"):
-        LazyCronMiddleware(app, cron)(environ_of("/"), lambda *_: None)
+        LazyCronMiddleware(raising, cron, **settings)(environ_of("/"), lambda *_: None)
+    assert not cron.is_used
 
 
 def test_both_edges_of_the_specification_are_kept(cron: LazyCron) -> None:
