@@ -20,6 +20,8 @@ class Registry:
     def __init__(self) -> None:
         self.installation = ""
         self._tasks: dict[str, Task] = {}
+        # By trigger, and of which tasks: asked before each claim.
+        self._barred: tuple[dict[str, Task], dict[str, frozenset[str]]] = ({}, {})
         self._lock = threading.Lock()
 
     @property
@@ -80,7 +82,13 @@ class Registry:
 
     def barred_from(self, trigger: str) -> frozenset[str]:
         """Return the names of the tasks that a tick of this trigger may not run."""
-        return frozenset(task.name for task in self if not task.runs_on(trigger))
+        tasks, barred = self._tasks, self._barred
+        if barred[0] is not tasks:
+            barred = self._barred = (tasks, {})
+        if trigger not in barred[1]:
+            names = (task.name for task in tasks.values() if not task.runs_on(trigger))
+            barred[1][trigger] = frozenset(names)
+        return barred[1][trigger]
 
     def policy_of(self, claim: Claim) -> Policy:
         """Return a claim's policy: its task's, with the schedule the row was claimed with.
