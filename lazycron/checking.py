@@ -2,10 +2,11 @@
 
 from datetime import timedelta
 
+from lazycron.activity import MOST_HANGING
 from lazycron.parts import Parts
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.status import Problem
-from lazycron.store import DatabaseError, fault_of
+from lazycron.store import DatabaseError, said_by
 
 LARGEST_OFFSET = timedelta(seconds=1)
 
@@ -13,7 +14,7 @@ LARGEST_OFFSET = timedelta(seconds=1)
 def check(parts: Parts) -> list[Problem]:
     """Look at the secret, the database, the files and the switch; return what was found."""
     found = [*_secret(parts.settings), *_database(parts), *_files(parts)]
-    found += _clocks(parts)
+    found += [*_clocks(parts), *_hanging(parts)]
     if not parts.settings.is_on:
         text = "LAZYCRON=off (or enabled=False): no request and no loop runs tasks here"
         found.append(Problem("off", text))
@@ -37,10 +38,7 @@ def _database(parts: Parts) -> list[Problem]:
         parts.refresh_state()
         rows, advice = parts.store.rows(), parts.store.advice()
     except DatabaseError as error:
-        # A server's own words may name hosts and users; SQLite's name a file.
-        said = getattr(error, "orig", None) if parts.store.is_sqlite else fault_of(error)
-        text = f"the database cannot be used ({type(error).__name__}: {said})"
-        return [Problem("database", text)]
+        return [Problem("database", f"the database cannot be used ({said_by(error)})")]
     found = [Problem("database_settings", text) for text in advice]
     unknown = [row.name for row in rows if row.enabled and row.name not in parts.registry]
     if unknown:
@@ -74,6 +72,19 @@ def _clocks(parts: Parts) -> list[Problem]:
         )
         found.append(Problem("clock_set_back", text))
     return found
+
+
+def _hanging(parts: Parts) -> list[Problem]:
+    """Say that no request of this process can tick any more."""
+    hanging = parts.runner.activity.hanging(parts.settings.hanging_after)
+    if hanging < MOST_HANGING:
+        return []
+    text = (
+        f"{hanging} ticks of this process hang in a task each, which is as many as it has: until "
+        "one ends, its requests run nothing and its cron URL answers 503; `lazycron list` names "
+        "the tasks, a restart ends them, and timeout= keeps it from happening again"
+    )
+    return [Problem("hanging_ticks", text)]
 
 
 def _files(parts: Parts) -> list[Problem]:

@@ -82,9 +82,15 @@ class Crew:
         return idle > self._errands.qsize() or self._needs_further_hand()
 
     def _needs_further_hand(self) -> bool:
+        return len(self._hands) < MOST_THREADS and self._all_hang()
+
+    def _is_stuck(self) -> bool:
+        """Tell whether nobody would take an errand until a task ends that may never end."""
+        return len(self._hands) >= MOST_THREADS and self._all_hang()
+
+    def _all_hang(self) -> bool:
         longest = self._hanging_after()
-        all_hang = all(hand.is_hanging(longest) for hand in self._hands)
-        return all_hang and len(self._hands) < MOST_THREADS
+        return all(hand.is_hanging(longest) for hand in self._hands)
 
     def under_way(self) -> Errand | None:
         """Return the errand whose tick the cron URL can share: it ticks, or is about to."""
@@ -93,19 +99,29 @@ class Crew:
             if (errand := hand.shares(longest)) is not None:
                 return errand
         url = self._url
-        if url is None or url.report.done() or any(hand.errand is url for hand in self._hands):
+        if (
+            url is None
+            or self._is_stuck()
+            or url.report.done()
+            or any(hand.errand is url for hand in self._hands)
+        ):
             return None
         return url
 
     def tick_once(self, loop: Loop, serve: Serve) -> Errand:
-        """Return the errand of the tick under way, else send a new one."""
+        """Return the errand of the tick under way, else send a new one.
+
+        Its report is cancelled where nobody would take it: the crew is closed, or all hands hang.
+        """
         errand = self.under_way()
-        if errand is None:
-            errand = self._url = Errand("url", loop)
-            if self.is_closed:
-                errand.report.cancel()
-            else:
-                self.send(errand, serve)
+        if errand is not None:
+            return errand
+        errand = Errand("url", loop)
+        if self.is_closed or self._is_stuck():
+            errand.report.cancel()
+        else:
+            self._url = errand
+            self.send(errand, serve)
         return errand
 
     def send(self, errand: Errand, serve: Serve) -> None:

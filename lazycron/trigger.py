@@ -17,7 +17,7 @@ from lazycron.facts import OUTAGE_PAUSE
 from lazycron.parts import Parts
 from lazycron.reports import TickReport
 from lazycron.statefile import State
-from lazycron.store import DatabaseError, Fault, fault_of
+from lazycron.store import DatabaseError, Fault, fault_of, said_by
 from lazycron.ticks import Door
 
 logger = logging.getLogger("lazycron")
@@ -71,7 +71,7 @@ class Trigger:
     def tick(self, loop: Loop) -> Report:
         """Tick for the cron URL in a tick thread; a tick under way that does not hang is shared.
 
-        The report is cancelled where the process is stopping.
+        The report is cancelled where the process is stopping, or all its tick threads hang.
         """
         crew = self._crew()
         with crew.lock:
@@ -205,15 +205,17 @@ class Trigger:
             errand.report.set_exception(error)
         if not (isinstance(error, DatabaseError) and fault_of(error) is Fault.BUSY):
             self._look_again_in(crew, OUTAGE_PAUSE)
-        # A database's errors are told by their kind alone: their texts carry addresses and values.
+        # A server's errors are told by their kind alone: their texts carry addresses and values.
         # Ours say what to do; all others need their traceback.
         ours = isinstance(error, LazyCronError)
+        of_database = isinstance(error, DatabaseError)
+        said = said_by(error) if of_database else type(error).__name__
         # After a drain that was too short, the connections are gone under whoever still ticks.
         logger.log(
             logging.DEBUG if crew.is_closed else logging.WARNING,
             "a tick failed: %s",
-            f"{type(error).__name__}: {error}" if ours else type(error).__name__,
-            exc_info=None if ours or isinstance(error, DatabaseError) else error,
+            f"{said}: {error}" if ours else said,
+            exc_info=None if ours or of_database else error,
             extra={"action": "tick_failed"},
         )
 
@@ -236,7 +238,7 @@ class Trigger:
             if fault is Fault.MISSING:
                 return True  # the tick finds out what is missing, and says so once
             if fault is not Fault.BUSY:
-                parts.facts.out_of_order(type(error).__name__, now, monotonic)
+                parts.facts.out_of_order(said_by(error), now, monotonic)
             raise
         if state is None or not _is_switched_on(state, kind) or state.loop_is_alive(now):
             return False

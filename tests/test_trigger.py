@@ -18,7 +18,7 @@ from lazycron import Budget, LazyCron
 from lazycron import trigger as trigger_module
 from lazycron.asgi import LazyCronMiddleware as Asgi
 from lazycron.asgi import Receive, Scope, Send
-from lazycron.crew import MOST_THREADS
+from lazycron.crew import MOST_THREADS, Errand
 from lazycron.errors import ConfigurationError
 from lazycron.testing import ManualClock
 from lazycron.trigger import Trigger, trigger_of
@@ -429,6 +429,55 @@ def test_there_are_four_tick_threads_at_most(
     crew = trigger_of(cron)._crew()
     assert len(crew._hands) == MOST_THREADS
     assert sum(one.begun.is_set() for one in stuck) == MOST_THREADS
+    for one in stuck:
+        one.go.set()
+    at_rest(cron)
+
+
+def test_a_url_hit_while_all_tick_threads_hang_is_told_so(
+    cron: LazyCron, clock: ManualClock, hang: Callable[[str], Hanging]
+) -> None:
+    """503, hit after hit, since nobody would take its tick; `check` says so, and it ends."""
+    stuck = [hang(f"stuck_{number}") for number in range(MOST_THREADS + 1)]
+    app, url = Wsgi(hello_wsgi, cron), environ_of(f"/lazycron/{cron.cron_token}?wait=0")
+    visitor(cron)()
+    clock.tick(60)
+    for number in range(MOST_THREADS):
+        assert call_wsgi(app, dict(url)).status == 202
+        until(partial(hanging, stuck, number + 1))
+        assert "hanging_ticks" not in [one.name for one in cron.check()]
+        clock.tick(21)
+    for _ in range(3):
+        answer = call_wsgi(app, dict(url))
+        assert (answer.status, b"all its tick threads hang" in answer.body) == (503, True)
+    said = {one.name: one.text for one in cron.check()}
+    assert said["hanging_ticks"].startswith("4 ticks of this process hang in a task each")
+    for one in stuck:
+        one.go.set()
+    at_rest(cron)
+    assert trigger_of(cron).tick(None).result(DEADLINE).runs[0].task == f"stuck_{MOST_THREADS}"
+    assert "hanging_ticks" not in [one.name for one in cron.check()]
+
+
+def test_a_url_hit_that_waits_for_a_thread_is_not_shared_once_all_hang(
+    cron: LazyCron, clock: ManualClock, hang: Callable[[str], Hanging]
+) -> None:
+    """Its own report comes when a thread is free again; later hits are told at once."""
+    stuck = [hang(f"stuck_{number}") for number in range(MOST_THREADS)]
+    trigger = trigger_of(cron)
+    visitor(cron)()
+    clock.tick(60)
+    for number in range(MOST_THREADS):
+        trigger.tick(None)
+        until(partial(hanging, stuck, number + 1))
+        clock.tick(21)
+    crew = trigger._crew()
+    waiting = crew._url = Errand("url")
+    crew._errands.put(waiting)
+    assert trigger.tick(None).cancelled()
+    assert not waiting.report.done()
+    stuck[0].go.set()
+    assert [run.task for run in waiting.report.result(DEADLINE).runs] == ["stuck_0"]
     for one in stuck:
         one.go.set()
     at_rest(cron)
