@@ -26,7 +26,7 @@ from lazycron.refresh import OFF, ON
 from lazycron.schedules import Every, Schedule, parse, to_zone, with_rhythm
 from lazycron.statefile import State
 from lazycron.status import Problem, TaskStatus, about_refusals, status_of
-from lazycron.store import DatabaseError, RunRecord, TaskRow
+from lazycron.store import DatabaseError, RunRecord, TaskRow, said_by
 from lazycron.sync import moved_to
 from lazycron.tasks import Task
 from lazycron.why import Explanation, Surroundings
@@ -263,7 +263,7 @@ class Managing(ABC):
         except DatabaseError as error:
             if parts.runner.is_missing(error):
                 return parts.why.not_installed()
-            return parts.why.unreachable(type(error).__name__)
+            return parts.why.unreachable(said_by(error))
         also = about_refusals(name, refused, row.counters.get("runs", 0) if row else 0)
         return found if also is None else replace(found, text=f"{found.text}. {also}")
 

@@ -20,7 +20,7 @@ from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.reports import Decision, Decisions, RunResult, TickReport, to_result
 from lazycron.run import Hands, MakeOnce, Run
-from lazycron.store import SLICE, DatabaseError, Fault, Stamp, Store, fault_of, new_token
+from lazycron.store import SLICE, DatabaseError, Fault, Stamp, Store, fault_of, new_token, said_by
 from lazycron.sync import Sync
 from lazycron.tasks import Task
 from lazycron.ticks import EARLIEST, Door, Tick
@@ -424,8 +424,7 @@ class Runner:
     def _note(self, error: DatabaseError, tick: Tick) -> None:
         """Remember what a database error means for the next looks of this process."""
         if not self.is_missing(error) and fault_of(error) is not Fault.BUSY:
-            kind = type(error).__name__
-            self._facts.out_of_order(kind, tick.moments.now(), self._clock.monotonic())
+            self._facts.out_of_order(said_by(error), tick.moments.now(), self._clock.monotonic())
 
 
 def _not_recorded(claim: Claim) -> RunResult:

@@ -45,6 +45,18 @@ def test_a_database_that_cannot_be_used_is_named(make_cron: MakeCron) -> None:
     assert "OperationalError" in problem.text
 
 
+def test_an_sqlite_file_that_cannot_be_used_is_told_in_its_own_words(
+    tmp_path: Path, make_cron: MakeCron
+) -> None:
+    """They hold no secret."""
+    cron = make_cron(f"sqlite:///{tmp_path}/away/app.db")
+    (problem,) = cron.check()
+    assert problem.text == (
+        "the database cannot be used (OperationalError: unable to open database file: "
+        f"the folder {tmp_path}/away does not exist)"
+    )
+
+
 def test_an_apps_own_sqlite_engine_gets_advice(tmp_path: Path, make_cron: MakeCron) -> None:
     """Its settings are kept as they are."""
     engine = create_engine(f"sqlite:///{tmp_path}/app.db", connect_args={"timeout": 0.1})

@@ -440,6 +440,18 @@ def test_a_database_that_becomes_read_only_during_a_run_is_asked_again(
     assert statuses(direct) == ["ok"]
 
 
+def test_an_sqlite_file_that_cannot_be_used_is_told_in_its_own_words(
+    tmp_path: Path, make_cron: MakeCron, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "torn.db").write_bytes(b"this was a database once" * 100)
+    cron = make_cron(f"sqlite:///{tmp_path}/torn.db")
+    cron.task(every="1h", name="task")(lambda: None)
+    site = Site(cron)
+    assert site.visit() == 200
+    site.rest()
+    assert "a tick failed: DatabaseError: file is not a database" in caplog.messages
+
+
 @pytest.fixture
 def few(server: URL) -> Iterator[URL]:
     """The same database for a user who may have one connection."""

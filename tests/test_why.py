@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -297,6 +298,18 @@ def test_the_servers_say_the_same(
         assert (found.reason, sentence in str(found)) == (reason, True), str(found)
     finally:
         cron.migrate()
+
+
+def test_an_sqlite_file_that_cannot_be_used_is_told_in_its_own_words(
+    tmp_path: Path, make_cron: MakeCron
+) -> None:
+    """They hold no secret, and the kind of error alone would not help."""
+    (tmp_path / "torn.db").write_bytes(b"this was a database once" * 100)
+    cron = make_cron(f"sqlite:///{tmp_path}/torn.db")
+    cron.task(every="hour", name=NAME)(lambda: None)
+    found = cron.why(NAME)
+    assert found.reason == Reason.UNREACHABLE
+    assert "is unreachable (DatabaseError: file is not a database); it is" in str(found)
 
 
 def test_a_lost_task_that_is_not_repeated_says_so(

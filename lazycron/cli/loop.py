@@ -12,7 +12,7 @@ from lazycron.cli.output import at
 from lazycron.facts import OUTAGE_PAUSE
 from lazycron.reports import TickReport
 from lazycron.statefile import State
-from lazycron.store import DatabaseError, Fault, fault_of
+from lazycron.store import DatabaseError, Fault, fault_of, said_by
 from lazycron.ticks import Door
 
 LOOK_EVERY = 1.0
@@ -110,8 +110,7 @@ class Loop:
         if fault is Fault.MISSING:
             facts.installed = False
             return self._tell(Fault.MISSING, MISSING, ASK_EVERY)
-        kind = type(error).__name__
-        facts.out_of_order(kind, self._clock.now(), self._clock.monotonic())
+        facts.out_of_order(said_by(error), self._clock.now(), self._clock.monotonic())
         return self._tell_outage(of_database(error))
 
     def _tell_outage(self, words: str) -> float:

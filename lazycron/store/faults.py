@@ -6,6 +6,8 @@ from enum import StrEnum
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from lazycron.messages import one_line
+
 DatabaseError = SQLAlchemyError
 
 
@@ -44,6 +46,16 @@ def fault_of(error: Exception) -> Fault:
     if gone or codes & READ_ONLY:
         return Fault.GONE
     return Fault.OTHER
+
+
+def said_by(error: BaseException) -> str:
+    """Say what kind of error it is, and of SQLite what it says itself, which names a file.
+
+    A server's own words may name hosts and users, SQLAlchemy's the statement and its values.
+    """
+    kind = type(error).__name__
+    original = getattr(error, "orig", None)
+    return f"{kind}: {one_line(str(original))}" if isinstance(original, sqlite3.Error) else kind
 
 
 def is_deadlock(error: Exception) -> bool:
