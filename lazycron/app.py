@@ -281,8 +281,8 @@ class LazyCron(Enqueuing):
     ) -> RunResult | None:
         """Run one task now, due or not, enabled or not; None where it is running already.
 
-        Raises UnknownTaskError, NotInstalledError, and LazyCronError where an event loop runs in
-        the calling thread.
+        Raises UnknownTaskError, NotInstalledError, BusyError where the database is busy, and
+        LazyCronError where an event loop runs in the calling thread.
         """
         _refuse_in_loop("run_now", "await cron.arun_now(…)")
         return self._run_now(name, trigger, now, in_a_new_loop)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
 from lazycron.burial import BETWEEN_LOOKS, Burial
-from lazycron.errors import ConfigurationError, NotInstalledError
+from lazycron.errors import BusyError, ConfigurationError, NotInstalledError
 from lazycron.execute import Execution, execute
 from lazycron.facts import Facts
 from lazycron.leases import Lease, Leases
@@ -29,6 +29,8 @@ from lazycron.why import Why
 logger = logging.getLogger("lazycron")
 
 PRUNE_BY_AGE_AFTER = 60.0
+BUSY = "the database is busy; the next tick looks again"
+BUSY_NOW = "the database is busy: somebody else holds its lock; try again"
 
 
 class Runner:
@@ -78,13 +80,13 @@ class Runner:
         """Run due rows while the budget lasts, and report.
 
         Lets the database's errors out if it could not be asked at all; once a run was recorded the
-        report is worth more than the error.
+        report is worth more than the error. A database that is busy before any run is no error.
         """
         tick = self._begin(door)
         with self.activity.in_a_tick():
             try:
                 if not self.install():
-                    return self._report(tick, decisions=self._nothing_installed(tick))
+                    return self._report(tick, decisions=self._all_skipped(tick, self._missing()))
                 self._look_at_clock(tick)
                 by_clock = door.now is None
                 tick.made = self._sync.bring_in_when_due(tick.due, by_clock=by_clock)
@@ -94,10 +96,15 @@ class Runner:
                 report = self._close(tick)
             except DatabaseError as error:
                 self._note(error, tick)
-                if not tick.runs and fault_of(error) is not Fault.MISSING:
+                busy = fault_of(error) is Fault.BUSY and not tick.executed
+                if not tick.runs and not busy and fault_of(error) is not Fault.MISSING:
                     raise
-                missing = not self._facts.installed
-                decisions = self._nothing_installed(tick) if missing else None
+                decisions = None
+                if busy:
+                    logger.debug("no tick: %s", BUSY, extra={"action": "tick_busy"})
+                    decisions = self._all_skipped(tick, BUSY)
+                elif not self._facts.installed:
+                    decisions = self._all_skipped(tick, self._missing())
                 report = self._report(tick, decisions=decisions)
         self._obey(tick)
         return report
@@ -106,14 +113,15 @@ class Runner:
         """Run one task now, due or not; None where it is running already.
 
         Of a task without a schedule it runs the oldest waiting job. Raises UnknownTaskError,
-        NotInstalledError, and ConfigurationError where such a task has no job to run.
+        NotInstalledError, BusyError where the database is busy, and ConfigurationError where such a
+        task has no job to run.
         """
         task = self._registry[name]
         tick = self._begin(door)
         with self.activity.in_a_tick():
-            if not self.install():
-                raise NotInstalledError
             try:
+                if not self.install():
+                    raise NotInstalledError
                 self._look_at_clock(tick)
                 self._sync.bring_in_when_due(tick.due, by_clock=door.now is None)
                 claim = self._claim_by_name(name, tick) if task.schedule else None
@@ -123,6 +131,8 @@ class Runner:
                 self._note(error, tick)
                 if fault_of(error) is Fault.MISSING:
                     raise NotInstalledError from error
+                if fault_of(error) is Fault.BUSY:
+                    raise BusyError(BUSY_NOW) from error
                 raise
             if claim is None and task.schedule is None:
                 message = (
@@ -400,9 +410,11 @@ class Runner:
                 decisions[task.name] = Decision("skipped", str(found))
         return decisions
 
-    def _nothing_installed(self, tick: Tick) -> Decisions:
+    def _missing(self) -> str:
+        return str(self._why.not_installed())
+
+    def _all_skipped(self, tick: Tick, reason: str) -> Decisions:
         decisions = _ran(tick, self._registry.names)
-        reason = str(self._why.not_installed())
         for task in self._registry:
             decisions.setdefault(task.name, Decision("skipped", reason))
         return decisions

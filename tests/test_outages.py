@@ -1,6 +1,7 @@
 """The database vanishes, refuses, hangs or forgets to answer: requests go on, nothing is lost."""
 
 import asyncio
+import logging
 import shutil
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from lazycron import Budget, LazyCron
 from lazycron.asgi import LazyCronMiddleware
+from lazycron.errors import BusyError
 from lazycron.outcomes import Settlement
 from lazycron.reports import Trigger as Kind
 from lazycron.store import Fault, Stamp, fault_of
@@ -574,20 +576,85 @@ def test_an_outcome_waits_for_another_writer_of_the_file(
 
 @pytest.mark.parametrize("kind", ["traffic", "url", "cli", "manual"])
 def test_a_process_that_starts_while_the_file_is_locked_picks_up_later(
-    kind: Kind, sqlite: URL, writer: Writer, make_cron: MakeCron
+    kind: Kind,
+    sqlite: URL,
+    writer: Writer,
+    make_cron: MakeCron,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Making the first rows meets the lock: whatever it says, it is no outage."""
+    """Making the tables or the first rows meets the lock: no error, and no outage."""
+    caplog.set_level(logging.DEBUG, logger="lazycron")
     engine = impatient(sqlite)
     cron = make_cron(engine)
     cron.task(every="1h", name="task", first_run=0)(lambda: None)
-    writer.begin()
-    with pytest.raises(OperationalError) as caught:
-        cron.run_due(kind)
-    assert fault_of(caught.value) is Fault.BUSY
-    assert cron.parts.facts.outage is None
-    writer.end()
+    for installed in (False, True):
+        if installed:
+            cron.migrate()
+        writer.begin()
+        caplog.clear()
+        report = cron.run_due(kind)
+        assert report.runs == []
+        decision = report.decisions["task"]
+        said = "the database is busy; the next tick looks again"
+        assert (decision.verdict, decision.reason) == ("skipped", said)
+        assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+            ("DEBUG", f"no tick: {said}")
+        ]
+        assert cron.parts.facts.outage is None
+        writer.end()
     assert cron.run_due(kind).decisions["task"].verdict == "deferred"
     engine.dispose()
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_who_runs_a_task_by_name_is_told_that_the_file_is_locked(
+    *, installed: bool, sqlite: URL, writer: Writer, make_cron: MakeCron
+) -> None:
+    """In lazycron's own words; it runs once the lock is let go."""
+    engine = impatient(sqlite)
+    cron = make_cron(engine)
+    cron.task(every="1h", name="task")(lambda: None)
+    if installed:
+        cron.sync()
+    writer.begin()
+    with pytest.raises(BusyError, match="the database is busy"):
+        cron.run_now("task")
+    assert cron.parts.facts.outage is None
+    writer.end()
+    result = cron.run_now("task")
+    assert result is not None
+    assert result.status == "ok"
+    engine.dispose()
+
+
+class Busy(Exception):  # noqa: N818 - a driver's error, as MariaDB's is
+    """A lock that was waited for in vain."""
+
+
+@pytest.mark.parametrize("code", [1205, 1213])
+@pytest.mark.parametrize("step", ["sync", "burial"])
+def test_a_tick_that_meets_a_lock_before_any_run_ends_quietly(
+    step: str, code: int, sqlite: URL, make_cron: MakeCron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever statement it is that waits in vain; the next tick runs what is due."""
+    cron = make_cron(sqlite)
+    cron.task(every="1h", name="task")(lambda: None)
+    put_rows(cron.parts.store.engine, ["task"], due=START)
+
+    def locked(*_: object, **__: object) -> None:
+        statement = "UPDATE scheduled_task"
+        raise OperationalError(statement, {}, Busy(code, "Lock wait timeout exceeded"))
+
+    runner = cron.parts.runner
+    with monkeypatch.context() as patch:
+        if step == "sync":
+            patch.setattr(runner._sync, "bring_in_when_due", locked)
+        else:
+            patch.setattr(runner._burial, "look", locked)
+        report = cron.run_due()
+    assert (report.runs, report.decisions["task"].verdict) == ([], "skipped")
+    assert cron.parts.facts.outage is None
+    assert [run.status for run in cron.run_due().runs] == ["ok"]
 
 
 def test_a_file_that_became_read_only_is_an_outage_and_its_outcome_waits(
