@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from lazycron.activity import MOST_HANGING
 from lazycron.parts import Parts
+from lazycron.schema import TABLES
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.status import Problem
 from lazycron.store import DatabaseError, said_by
@@ -34,7 +35,10 @@ def _secret(settings: Settings) -> list[Problem]:
 def _database(parts: Parts) -> list[Problem]:
     try:
         if not parts.runner.install():
-            return [Problem("tables", "the tables are missing: run `lazycron migrate`")]
+            return [_missing(parts.store.missing_tables())]
+        missing = parts.store.missing_tables()
+        if missing:
+            return [_missing(missing)]
         parts.refresh_state()
         rows, advice = parts.store.rows(), parts.store.advice()
     except DatabaseError as error:
@@ -46,6 +50,13 @@ def _database(parts: Parts) -> list[Problem]:
         text = f"rows without code here: {names}; `lazycron forget NAME` removes one"
         found.append(Problem("unknown_tasks", text))
     return found
+
+
+def _missing(tables: list[str]) -> Problem:
+    """Name the tables that are not there, where some are."""
+    some = f" ({', '.join(tables)})" if len(tables) < len(TABLES) else ""
+    what = f"tables are missing{some}" if some else "the tables are missing"
+    return Problem("tables", f"{what}: run `lazycron migrate`")
 
 
 def _clocks(parts: Parts) -> list[Problem]:

@@ -1,5 +1,7 @@
 """Bring the database's tables to this version's shape, by Alembic revisions."""
 
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -8,21 +10,37 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, select, text
 
 from lazycron.errors import BusyError
-from lazycron.schema import lazycron_version, metadata
+from lazycron.schema import TABLES, lazycron_version, metadata, missing_tables
 
 HEAD = "0001"
 LOCK = "lazycron migrate"
 # Longer than a migration takes, shorter than an operator's patience.
 PATIENCE = 60
+# Those of Alembic's loggers that say at INFO what a migration does.
+COMPARING = ("comments", "constraints", "schema", "server_defaults", "tables", "types")
+CHATTY = (
+    "alembic.runtime.migration",
+    "alembic.runtime.plugins",
+    "alembic.autogenerate.compare",
+    *(f"alembic.autogenerate.compare.{part}" for part in COMPARING),
+    "alembic.ddl.impl",
+    "alembic.ddl.postgresql",
+)
 
 
 def migrate(engine: Engine, revision: str = "head") -> None:
     """Run the migrations up or down to a revision; safe when many processes start at once.
 
     Whoever comes second waits for the first and finds nothing to do. Tables that an app's own
-    Alembic has made in this version's shape are taken as they are. Raises BusyError where MariaDB
-    or MySQL keep us waiting for a minute.
+    Alembic has made in this version's shape are taken as they are, and tables that are missing at
+    this version's revision are made anew. Raises BusyError where MariaDB or MySQL keep us waiting
+    for a minute.
     """
+    with _quiet():
+        _migrate(engine, revision)
+
+
+def _migrate(engine: Engine, revision: str) -> None:
     # Imported here: an app whose tables are in place never pays for it.
     from alembic import command
     from alembic.config import Config
@@ -32,7 +50,8 @@ def migrate(engine: Engine, revision: str = "head") -> None:
     with engine.connect() as connection, _alone(connection):
         config.attributes["connection"] = connection
         current = revision_of(connection)
-        if revision == "head" and current == HEAD:
+        if revision in ("head", HEAD) and current == HEAD:
+            metadata.create_all(connection)
             return
         if current is None and revision != "base" and _has_our_shape(connection):
             command.stamp(config, "head")
@@ -50,9 +69,9 @@ def folder() -> Path:
 
 
 def is_current(engine: Engine) -> bool:
-    """Tell whether the tables have this version's shape."""
+    """Tell whether the tables have this version's shape, and all are there."""
     with engine.connect() as connection:
-        return revision_of(connection) == HEAD
+        return revision_of(connection) == HEAD and not missing_tables(connection)
 
 
 def revision_of(connection: Connection) -> str | None:
@@ -68,18 +87,34 @@ def _has_our_shape(connection: Connection) -> bool:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    there = set(inspect(connection).get_table_names())
-    ours = {table.name for table in metadata.sorted_tables} - {lazycron_version.name}
-    if not ours <= there:
+    if missing_tables(connection):
         return False
 
     def is_ours(name: str | None, kind: str, parents: object) -> bool:
         del parents
-        return kind != "table" or name in ours
+        return kind != "table" or name in TABLES
 
     options = {"version_table": lazycron_version.name, "include_name": is_ours}
     context = MigrationContext.configure(connection, opts=options)
     return not compare_metadata(context, metadata)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Alembic's own account of our migration out of the app's log: this thread's alone."""
+    thread = threading.get_ident()
+
+    def worth_telling(record: logging.LogRecord) -> bool:
+        return record.thread != thread or record.levelno >= logging.WARNING
+
+    loggers = [logging.getLogger(name) for name in CHATTY]
+    for one in loggers:
+        one.addFilter(worth_telling)
+    try:
+        yield
+    finally:
+        for one in loggers:
+            one.removeFilter(worth_telling)
 
 
 @contextmanager

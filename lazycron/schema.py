@@ -6,7 +6,9 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     Dialect,
+    Engine,
     Index,
     Integer,
     MetaData,
@@ -14,6 +16,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    inspect,
     text,
     true,
 )
@@ -194,3 +197,12 @@ lazycron_version = Table(
     metadata,
     Column("version_num", String(32), primary_key=True),
 )
+
+# The names of lazycron's own.
+TABLES = sorted(table.name for table in metadata.tables.values() if table is not lazycron_version)
+
+
+def missing_tables(bind: Connection | Engine) -> list[str]:
+    """Return the names of lazycron's tables that are not there."""
+    there = set(inspect(bind).get_table_names())
+    return [name for name in TABLES if name not in there]

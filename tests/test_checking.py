@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import URL, create_engine
 
 from lazycron import LazyCron
+from lazycron.schema import metadata, once_key, scheduled_task, task_run
 from lazycron.testing import ManualClock
 from tests.conftest import START, MakeCron
 from tests.tables import put_rows
@@ -67,6 +68,41 @@ def test_an_apps_own_sqlite_engine_gets_advice(tmp_path: Path, make_cron: MakeCr
         "busy_timeout is 100 ms; with 5000 a writer waits for its turn",
     ]
     engine.dispose()
+
+
+def test_missing_tables_are_named(url: URL, make_cron: MakeCron) -> None:
+    """All of them by no name, some by theirs; `migrate` makes them."""
+    cron = make_cron(url, create_tables=False)
+    cron.sync()
+    engine = cron.parts.store.engine
+    try:
+        task_run.drop(engine)
+        once_key.drop(engine)
+        (problem,) = cron.check()
+        assert problem.text == "tables are missing (once_key, task_run): run `lazycron migrate`"
+        assert str(make_cron(url, create_tables=False).check()[0]) == problem.text
+        cron.migrate()
+        assert cron.check() == []
+        metadata.drop_all(engine)
+        (problem,) = cron.check()
+        assert problem.text == "the tables are missing: run `lazycron migrate`"
+    finally:
+        cron.migrate()
+
+
+def test_a_missing_table_is_made_anew_where_lazycron_makes_its_tables(
+    url: URL, make_cron: MakeCron
+) -> None:
+    """At a process's first use, and after an error that says so."""
+    cron = make_cron(url, create_tables=True)
+    cron.task(every="hour", name="hourly")(lambda: None)
+    cron.sync()
+    scheduled_task.drop(cron.parts.store.engine)
+    assert names(make_cron(url, create_tables=True)) == []
+    scheduled_task.drop(cron.parts.store.engine)
+    cron.run_due()
+    assert cron.run_due().decisions["hourly"].verdict == "deferred"
+    assert cron.check() == []
 
 
 def test_rows_without_code_are_named(cron: LazyCron) -> None:

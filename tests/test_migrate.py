@@ -32,7 +32,13 @@ from sqlalchemy.exc import DBAPIError
 from lazycron import migrate as module
 from lazycron.errors import BusyError
 from lazycron.migrate import HEAD, folder, is_current, migrate, revision_of
-from lazycron.schema import lazycron_setting, lazycron_version, metadata, scheduled_task
+from lazycron.schema import (
+    lazycron_setting,
+    lazycron_version,
+    metadata,
+    missing_tables,
+    scheduled_task,
+)
 from lazycron.store.engine import open_engine
 from tests.conftest import START
 
@@ -112,6 +118,56 @@ def test_migrating_again_changes_nothing(engine: Engine) -> None:
     migrate(engine)
     with engine.connect() as connection:
         assert connection.execute(select(lazycron_setting.c.name)).scalars().all() == ["kept"]
+
+
+@pytest.mark.parametrize("gone", [["task_run"], ["once_key", "scheduled_task"]])
+def test_tables_that_were_dropped_are_made_anew(engine: Engine, gone: list[str]) -> None:
+    """The version table still says that they are there; the others keep their rows."""
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.execute(
+            insert(lazycron_setting).values(name="kept", value="1", changed_at=START)
+        )
+        for name in gone:
+            connection.execute(text(f"DROP TABLE {name}"))
+    assert missing_tables(engine) == gone
+    assert not is_current(engine)
+    migrate(engine)
+    assert is_current(engine)
+    assert differences(engine, metadata, version_table=lazycron_version.name) == []
+    with engine.connect() as connection:
+        assert connection.execute(select(lazycron_setting.c.name)).scalars().all() == ["kept"]
+
+
+def test_our_own_migration_is_quiet_in_the_apps_log(bare: URL) -> None:
+    """What an app's own Alembic says is heard as before; a process of its own imports it anew."""
+    program = """
+        import logging, sys
+        logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(name)s %(message)s")
+        from sqlalchemy import make_url
+        from lazycron.migrate import migrate
+        from lazycron.schema import metadata
+        from lazycron.store.engine import open_engine
+
+        engine = open_engine(make_url(sys.argv[1]))
+        migrate(engine)
+        migrate(engine, "base")
+        metadata.create_all(engine)
+        migrate(engine)
+        logging.getLogger("alembic.runtime.migration").info("heard")
+        """
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(program),
+            bare.render_as_string(hide_password=False),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "alembic.runtime.migration heard\n"
 
 
 def test_the_way_down_and_up_again_is_open(engine: Engine) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 from sqlalchemy import (
     Connection,
     Engine,
-    inspect,
     select,
 )
 from sqlalchemy.exc import IntegrityError
 
 from lazycron.outcomes import Claim, Settlement
-from lazycron.schema import scheduled_task
+from lazycron.schema import missing_tables
 from lazycron.store import answers, claims, history, rows, settings, settlements, sqlite
 from lazycron.store.claims import Stamp
 from lazycron.store.engine import shown
@@ -88,8 +87,12 @@ class Store:
         return self._book.all.claiming.names
 
     def has_tables(self) -> bool:
-        """Tell whether lazycron's tables are there."""
-        return inspect(self.engine).has_table(scheduled_task.name)
+        """Tell whether lazycron's tables are all there."""
+        return not self.missing_tables()
+
+    def missing_tables(self) -> list[str]:
+        """Return the names of lazycron's tables that are not there."""
+        return missing_tables(self.engine)
 
     def advice(self) -> list[str]:
         """Return what is advisable about the database's settings; empty if nothing is."""
