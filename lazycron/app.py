@@ -45,6 +45,8 @@ class LazyCron(Enqueuing):
     ConfigurationError or ScheduleError, which name the value and what is accepted.
     """
 
+    closer: Callable[[], None] | None = None
+
     def __init__(
         self,
         database: str | URL | Engine | None = None,
@@ -330,7 +332,7 @@ class LazyCron(Enqueuing):
     # ending
 
     def close(self, timeout: Duration | None = None) -> bool:
-        """Stop after the run under way, wait for it, and close the connections.
+        """Stop after the run under way, wait for it, and let connections and threads go.
 
         `timeout` None is the `drain` setting. Returns False if a run was still going on after
         that. The next use opens everything again. Raises LazyCronError where an event loop runs in
@@ -344,10 +346,12 @@ class LazyCron(Enqueuing):
         return await asyncio.to_thread(self._close, timeout)
 
     def _close(self, timeout: Duration | None) -> bool:
+        length = self._settings.drain if timeout is None else to_duration(timeout, what="timeout")
+        if self.closer is not None:
+            self.closer()
         held = self._parts
         if held is None or held[0] != os.getpid():
             return True
-        length = self._settings.drain if timeout is None else to_duration(timeout, what="timeout")
         parts = held[1]
         parts.runner.activity.stopping.set()
         idle = parts.runner.activity.wait_idle(length.total_seconds())

@@ -39,7 +39,7 @@ class Trigger:
     """
 
     # Slots are read fastest, on every request.
-    __slots__ = ("__weakref__", "_crews", "_cron", "is_woken", "look_again_at")
+    __slots__ = ("__weakref__", "_at_exit", "_crews", "_cron", "is_woken", "look_again_at")
 
     def __init__(self, cron: LazyCron) -> None:
         self.look_again_at = -inf
@@ -48,7 +48,9 @@ class Trigger:
         # By process. Compared at each use: under uWSGI neither fork hooks nor is_alive() tell
         # the truth.
         self._crews: dict[int, Crew] = {}
+        self._at_exit: set[int] = set()
         cron.waker = self.wake
+        cron.closer = self.let_go
 
     # called by the edges
 
@@ -117,6 +119,21 @@ class Trigger:
             self.look_again_at = inf
         self._cron.close()
 
+    def let_go(self) -> None:
+        """Let the tick threads end, since the LazyCron is closed; its next use has new ones.
+
+        Else they would keep it alive as long as the process.
+        """
+        crew = self._crews.get(os.getpid())
+        if crew is None:
+            return
+        with crew.lock:
+            if crew.is_closed:
+                return  # by a drain, after which nothing begins before `open`
+            del self._crews[os.getpid()]
+            crew.close()
+            self.look_again_at = -inf
+
     # the crew
 
     def _crew(self) -> Crew:
@@ -126,7 +143,8 @@ class Trigger:
             return crew
         made = self._new_crew()
         crew = self._crews.setdefault(pid, made)
-        if crew is made:
+        if crew is made and pid not in self._at_exit:
+            self._at_exit.add(pid)
             atexit.register(_drain_at_exit, ref(self), pid)
         return crew
 
@@ -140,6 +158,8 @@ class Trigger:
         woken, self.is_woken = self.is_woken, False
         if now < self.look_again_at and not woken:
             return False  # another request was first
+        if crew.is_closed and self._crews.get(os.getpid()) is not crew:
+            return False  # closed just now: the next request has another crew
         if crew.is_closed or not self._cron.settings.is_on:
             self.look_again_at = inf
             return False

@@ -1,6 +1,7 @@
 """When a process looks: the float, the tick threads, and all that may go wrong on the way."""
 
 import asyncio
+import gc
 import itertools
 import logging
 import os
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from sqlalchemy import URL, event, make_url
@@ -24,7 +26,7 @@ from lazycron.testing import ManualClock
 from lazycron.trigger import Trigger, trigger_of
 from lazycron.wsgi import Environ, StartResponse
 from lazycron.wsgi import LazyCronMiddleware as Wsgi
-from tests.conftest import MakeCron
+from tests.conftest import SECRET, MakeCron
 from tests.edges import (
     DEADLINE,
     Gate,
@@ -945,6 +947,85 @@ def test_a_process_that_was_drained_can_be_opened_again(cron: LazyCron, clock: M
         clock.tick(60)
         visit()
     assert len(runs) == 2
+
+
+def lazycron_threads() -> set[threading.Thread]:
+    """All threads of lazycron's own, of whatever LazyCron."""
+    return {one for one in threading.enumerate() if one.name.startswith("lazycron")}
+
+
+def serve(cron: LazyCron, edge: str) -> None:
+    """Make one request to an app of its own."""
+    if edge == "wsgi":
+        call_wsgi(Wsgi(hello_wsgi, cron), environ_of("/"))
+    else:
+        with Site(Asgi(hello, cron)) as site:
+            site.get("/")
+    at_rest(cron)
+
+
+@pytest.mark.parametrize("edge", ["asgi", "wsgi"])
+def test_what_is_closed_leaves_no_thread_and_is_freed(
+    tmp_path: Path, clock: ManualClock, edge: str
+) -> None:
+    """Test suites and app factories make many; each has been served, and has run a task."""
+    before = lazycron_threads()
+    made: list[ref[Any]] = []
+    for number in range(5):
+        cron = LazyCron(f"sqlite:///{tmp_path}/{number}.db", secret=SECRET, clock=clock)
+        cron.task(every="minute", name="minute")(lambda: None)
+        made += [ref(cron), ref(trigger_of(cron))]
+        for _ in range(2):
+            serve(cron, edge)
+            clock.tick(60)
+        assert [run.trigger for run in cron.history()] == ["traffic"]
+        assert cron.close()
+        del cron
+
+    def freed() -> bool:
+        gc.collect()
+        return all(one() is None for one in made)
+
+    until(lambda: lazycron_threads() <= before)
+    until(freed)
+
+
+def test_what_is_closed_is_opened_by_its_next_request(cron: LazyCron, clock: ManualClock) -> None:
+    """By a visitor's as by the URL's, as often as it is closed."""
+    runs = register(cron)
+    visit = visitor(cron)
+    visit()
+    for number in range(1, 4):
+        assert cron.close()
+        clock.tick(60)
+        visit()
+        assert len(runs) == number
+    assert cron.close()
+    clock.tick(60)
+    assert len(trigger_of(cron).tick(None).result(DEADLINE).runs) == 1
+
+
+def test_what_was_drained_is_not_opened_by_closing_it(cron: LazyCron, clock: ManualClock) -> None:
+    """Apps close it at their lifespan's end, after which a server may still answer requests."""
+    runs = register(cron)
+    visit = visitor(cron)
+    visit()
+    trigger_of(cron).drain()
+    assert cron.close()
+    clock.tick(60)
+    visit()
+    assert trigger_of(cron).tick(None).cancelled()
+    assert runs == []
+
+
+def test_a_look_that_meets_the_closing_does_not_end_all_looks(cron: LazyCron) -> None:
+    """It had the old crew in its hand."""
+    trigger = trigger_of(cron)
+    visitor(cron)()
+    crew = trigger._crew()
+    cron.close()
+    assert not trigger._may_look(crew)
+    assert trigger.look_again_at == float("-inf")
 
 
 def test_async_tasks_run_in_a_loop_of_their_own_behind_wsgi(
