@@ -44,6 +44,12 @@ def _database(parts: Parts) -> list[Problem]:
     except DatabaseError as error:
         return [Problem("database", f"the database cannot be used ({said_by(error)})")]
     found = [Problem("database_settings", text) for text in advice]
+    if parts.facts.replaced_at is not None:
+        text = (
+            "the database file was replaced or deleted while this process ran; what is there now "
+            f"was opened at {parts.facts.replaced_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        found.append(Problem("database_replaced", text))
     unknown = [row.name for row in rows if row.enabled and row.name not in parts.registry]
     if unknown:
         names = ", ".join(unknown)

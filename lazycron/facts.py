@@ -35,6 +35,7 @@ class Facts:
     told_missing: bool = False
     outage: Outage | None = None
     set_back_at: datetime | None = None
+    replaced_at: datetime | None = None
     unknown_rows: bool = False
     floor: datetime = EPOCH
     floor_until: float = 0.0

@@ -340,6 +340,7 @@ class Managing(ABC):
     def migrate(self) -> None:
         """Bring the database's tables to this version's shape."""
         parts = self.parts
+        parts.runner.look_at_file()
         migrate(parts.store.engine)
         parts.facts.installed = True
 

@@ -20,7 +20,17 @@ from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.reports import Decision, Decisions, RunResult, TickReport, to_result
 from lazycron.run import Hands, MakeOnce, Run
-from lazycron.store import SLICE, DatabaseError, Fault, Stamp, Store, fault_of, new_token, said_by
+from lazycron.store import (
+    EPOCH,
+    SLICE,
+    DatabaseError,
+    Fault,
+    Stamp,
+    Store,
+    fault_of,
+    new_token,
+    said_by,
+)
 from lazycron.sync import Sync
 from lazycron.tasks import Task
 from lazycron.ticks import EARLIEST, Door, Tick
@@ -152,6 +162,7 @@ class Runner:
 
     def install(self) -> bool:
         """Tell whether the tables are there, making them where that is wanted; one warning."""
+        self.look_at_file()
         if self._facts.installed:
             return True
         self._facts.installed = self._install()
@@ -162,6 +173,20 @@ class Runner:
             )
         self._facts.told_missing = not self._facts.installed
         return self._facts.installed
+
+    def look_at_file(self) -> None:
+        """Begin anew where SQLite's file was replaced or deleted while this process had it open."""
+        if not self._store.reopen_if_replaced():
+            return
+        self._facts.installed = False
+        self._facts.lower_floor(EPOCH)
+        self._facts.replaced_at = self._clock.now()
+        self._installation = None
+        self._sync.begin_anew()
+        logger.warning(
+            "the database file was replaced or deleted; what is there now is opened",
+            extra={"action": "database_replaced"},
+        )
 
     def is_missing(self, error: DatabaseError) -> bool:
         """Tell whether tables were missing, and remember it: they are looked for again."""

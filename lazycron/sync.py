@@ -59,6 +59,12 @@ class Sync:
         """Compare rows and tasks at the next look: the rows that were there are gone."""
         self._version = None
 
+    def begin_anew(self) -> None:
+        """Do all of a process's first look at the next one: this is another database."""
+        self._brought_in.clear()
+        self._identified = False
+        self.look_again()
+
     def lease_of(self, task: Task) -> timedelta:
         """Return how long a claim of a task holds."""
         return task.lease or self._default_lease

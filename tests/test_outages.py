@@ -757,3 +757,97 @@ def test_an_app_s_pool_of_one_connection_or_none_is_enough(
         assert own.pool.checkedout() == 0  # type: ignore[attr-defined]
         assert app.pool.checkedout() == 0  # type: ignore[attr-defined]
     app.dispose()
+
+
+# ── SQLite's file is replaced or deleted ─────────────────────────────────────────────────────────
+
+
+def remove(path: Path) -> None:
+    """Delete a database with what lies beside it, as an operator does."""
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["by URL", "app's engine"])
+def test_a_process_goes_on_with_a_backup_that_was_moved_over_its_file(
+    sqlite: URL, make_cron: MakeCron, clock: ManualClock, tmp_path: Path, *, own: bool
+) -> None:
+    """Else it would run everything again that a process with the new file runs."""
+    path, app = Path(sqlite.database or ""), create_engine(sqlite)
+    ran: list[str] = []
+    old = make_cron(sqlite if own else app)
+    old.task(every="1h", name="task")(lambda: ran.append("old"))
+    old.task(name="job")(lambda: None)
+    old.run_due()
+    app.dispose()
+    with sqlite3.connect(path) as source, sqlite3.connect(tmp_path / "backup.db") as target:
+        source.backup(target)
+    source.close()
+    target.close()
+    clock.tick("1h")
+    assert [run.task for run in old.run_due().runs] == ["task"]
+    remove(path)
+    (tmp_path / "backup.db").rename(path)
+    new = make_cron(sqlite)
+    new.task(every="1h", name="task")(lambda: ran.append("new"))
+    assert statuses(new.parts.store.engine) == []
+    assert [run.task for run in new.run_due().runs] == ["task"]
+    job = old.enqueue("job")
+    assert job.id is not None
+    assert new.parts.store.jobs.by_id(job.id) is not None
+    assert [run.task for run in old.run_due().runs] == ["job"]
+    assert ran == ["old", "new"]
+    assert statuses(new.parts.store.engine) == ["ok", "ok"]
+    found = {problem.name: problem.text for problem in old.check()}
+    assert "was opened at 2026-01-01 01:00:00 UTC" in found["database_replaced"]
+    assert "database_replaced" not in {problem.name for problem in new.check()}
+
+
+def test_a_file_that_was_deleted_is_made_anew_with_its_tables_and_rows(
+    sqlite: URL, make_cron: MakeCron, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the next tick, or the look that a visitor's request begins once a minute."""
+    cron = make_cron(sqlite)
+    cron.task(every="1h", name="task")(lambda: None)
+    cron.run_due()
+    site = Site(cron)
+    looks: list[Callable[[], object]] = [cron.run_due, cron.sync, site.visit]
+    for count, look in enumerate(looks, 1):
+        remove(Path(sqlite.database or ""))
+        clock.tick("61s")
+        look()
+        site.rest()
+        with sqlite3.connect(sqlite.database or "") as connection:
+            found = connection.execute("SELECT name FROM scheduled_task").fetchall()
+        connection.close()
+        assert found == [("task",)]
+        assert caplog.text.count("the database file was replaced or deleted") == count
+
+
+def test_where_lazycron_makes_no_tables_those_of_a_deleted_file_are_missing(
+    sqlite: URL, make_cron: MakeCron
+) -> None:
+    cron = make_cron(sqlite, create_tables=False)
+    cron.task(every="1h", name="task")(lambda: None)
+    cron.run_due()
+    remove(Path(sqlite.database or ""))
+    assert cron.why("task").reason == "not_installed"
+    cron.migrate()
+    assert cron.run_due().decisions["task"].verdict == "deferred"
+
+
+@pytest.mark.parametrize("query", ["", "?uri=true"])
+def test_a_file_that_stays_is_opened_once(tmp_path: Path, make_cron: MakeCron, query: str) -> None:
+    """And nothing is known of what a URI names."""
+    name = "file:" if query else ""
+    cron = make_cron(f"sqlite:///{name}{tmp_path}/app.db{query}")
+    cron.task(every="1h", name="task")(lambda: None)
+    cron.run_due()
+    pool = cron.parts.store.engine.pool
+    (tmp_path / "app.db").touch()
+    cron.run_due()
+    if query:
+        remove(tmp_path / "app.db")
+        cron.run_due()
+    assert cron.parts.store.engine.pool is pool
+    assert cron.parts.facts.replaced_at is None

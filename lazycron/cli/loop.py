@@ -88,7 +88,8 @@ class Loop:
     def _state(self) -> State:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         found = self._parts.statefile.read(now)
-        if found is not None and (found.is_due(now, LOOP) or monotonic < self._ask_at):
+        asks = monotonic >= self._ask_at or self._parts.sync.is_wanted
+        if found is not None and (found.is_due(now, LOOP) or not asks):
             return found
         self._parts.sync.bring_in_when_due(now)
         found = self._parts.refresh_state()

@@ -20,6 +20,7 @@ from lazycron.store.claims import Stamp
 from lazycron.store.engine import shown
 from lazycron.store.history import RunRecord
 from lazycron.store.jobstore import JobStore
+from lazycron.store.opened import OpenedFile
 from lazycron.store.phrasebook import CLOCKS, Phrasebook
 from lazycron.store.portable import Portable
 from lazycron.store.rows import TaskRow
@@ -42,6 +43,7 @@ class Store:
     def __init__(self, engine: Engine, by: str) -> None:
         self.engine = engine
         self.by = by
+        self._file = OpenedFile(engine)  # before JobStore copies the engine
         self.jobs = JobStore(engine)
         self._book = self._phrasebook({})
 
@@ -69,6 +71,13 @@ class Store:
         """Close the pool's connections."""
         self.jobs.close()
         self.engine.dispose()
+
+    def reopen_if_replaced(self) -> bool:
+        """Let all connections go where SQLite's file is another one than was opened; tell so."""
+        if not self._file.is_another():
+            return False
+        self.close()
+        return True
 
     def know(self, leases: Mapping[str, timedelta]) -> None:
         """Learn the known tasks' names and leases; statements are built once for each set."""

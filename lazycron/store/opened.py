@@ -1,0 +1,58 @@
+"""Whether SQLite's file is still the one that was opened, or was replaced or deleted since."""
+
+from pathlib import Path
+
+from sqlalchemy import Engine, event
+
+
+class OpenedFile:
+    """Remembers which file an engine's first connection has opened.
+
+    A connection goes on with a file that was deleted, or that another was moved over, while all
+    others see the new one. Copies of the engine's pool that are made from now on count as well.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._path = _path_of(engine)
+        self._opened: tuple[int, int] | None = None
+        if self._path is not None:
+            # First of all listeners, so that hardly anything can happen to the file in between.
+            event.listen(engine, "connect", self._note, insert=True)
+
+    def _note(self, *_: object) -> None:
+        # The first is what counts: older connections of the pool may still have its file.
+        if self._opened is None and self._path is not None:
+            try:
+                self._opened = _identity(self._path)
+            except OSError:
+                # The app's way to connect has little to do with its URL, or is not ours to know.
+                self._path = None
+
+    def is_another(self) -> bool:
+        """Tell, once, whether the path leads elsewhere now or nowhere."""
+        opened, path = self._opened, self._path
+        if opened is None or path is None:
+            return False
+        try:
+            if _identity(path) == opened:
+                return False
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            return False  # no word about the file
+        self._opened = None
+        return True
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _path_of(engine: Engine) -> Path | None:
+    """Return the file an engine on SQLite opens; None where its URL is no plain path."""
+    database = engine.url.database or ""
+    is_plain = not (engine.url.query.get("uri") or database.startswith((":memory:", "file:")))
+    if engine.dialect.name != "sqlite" or not database or not is_plain:
+        return None
+    return Path(database).absolute()
