@@ -10,6 +10,7 @@ from lazycron.status import Problem
 from lazycron.store import DatabaseError, said_by
 
 LARGEST_OFFSET = timedelta(seconds=1)
+MOST_NAMES = 10
 
 
 def check(parts: Parts) -> list[Problem]:
@@ -41,6 +42,7 @@ def _database(parts: Parts) -> list[Problem]:
             return [_missing(missing)]
         parts.refresh_state()
         rows, advice = parts.store.rows(), parts.store.advice()
+        jobs = parts.store.jobs.counts()
     except DatabaseError as error:
         return [Problem("database", f"the database cannot be used ({said_by(error)})")]
     found = [Problem("database_settings", text) for text in advice]
@@ -50,12 +52,28 @@ def _database(parts: Parts) -> list[Problem]:
             f"was opened at {parts.facts.replaced_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         found.append(Problem("database_replaced", text))
+    if parts.facts.outage is not None:
+        text = (
+            "the last tick could not work with the database, since "
+            f"{parts.facts.outage.since:%Y-%m-%d %H:%M:%S} UTC ({parts.facts.outage.error}); it "
+            "can be read now: is it read-only?"
+        )
+        found.append(Problem("outage", text))
     unknown = [row.name for row in rows if row.enabled and row.name not in parts.registry]
     if unknown:
-        names = ", ".join(unknown)
-        text = f"rows without code here: {names}; `lazycron forget NAME` removes one"
+        text = f"rows without code here: {_some(unknown)}; `lazycron forget NAME` removes one"
         found.append(Problem("unknown_tasks", text))
+    strange = sorted(name for name in jobs if name not in parts.registry)
+    if strange:
+        text = f"jobs without code here, which wait for it: of {_some(strange)}"
+        found.append(Problem("unknown_jobs", text))
     return found
+
+
+def _some(names: list[str]) -> str:
+    """List names, the first ten where there are many."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _missing(tables: list[str]) -> Problem:

@@ -29,7 +29,7 @@ from lazycron.status import Problem, TaskStatus, about_refusals, status_of
 from lazycron.store import DatabaseError, RunRecord, TaskRow, said_by
 from lazycron.sync import moved_to
 from lazycron.tasks import Task
-from lazycron.why import Explanation, Surroundings
+from lazycron.why import Explanation, Surroundings, with_jobs
 
 SHORTEST_OVERRIDE = timedelta(seconds=60)
 LONGEST_OVERRIDE = timedelta(days=30)
@@ -258,12 +258,15 @@ class Managing(ABC):
                 return parts.why.not_installed()
             row = parts.store.row(name)
             refused = parts.store.jobs.refused_once().get(name, 0)
+            jobs = parts.store.jobs.counts() if row is None else {}
             around = self._surroundings()
             found = parts.why.about(parts.registry.get(name), row, moment, around=around)
         except DatabaseError as error:
             if parts.runner.is_missing(error):
                 return parts.why.not_installed()
             return parts.why.unreachable(said_by(error))
+        if row is None:
+            found = with_jobs(found, name, jobs.get(name))
         also = about_refusals(name, refused, row.counters.get("runs", 0) if row else 0)
         return found if also is None else replace(found, text=f"{found.text}. {also}")
 

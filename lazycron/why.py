@@ -8,14 +8,15 @@ from lazycron.activity import MOST_HANGING, Activity
 from lazycron.durations import roughly
 from lazycron.errors import ScheduleError
 from lazycron.facts import Facts
+from lazycron.missed import grace_of
 from lazycron.outcomes import Status
 from lazycron.reasons import Explanation, Reason
 from lazycron.schedules import Schedule, Shaped
 from lazycron.statefile import State
-from lazycron.store import MISSED, Action, TaskRow
+from lazycron.store import MISSED, Action, JobCounts, TaskRow
 from lazycron.tasks import Task
 
-__all__ = ["Explanation", "Reason", "Surroundings", "Why"]
+__all__ = ["Explanation", "Reason", "Surroundings", "Why", "with_jobs"]
 
 DOORS = {
     "traffic": "requests",
@@ -208,7 +209,9 @@ class Why:
             due, reason = f"{_paused(row)}, and {due}", Reason.PAUSED
             ends = "the next tick goes on with it"
         found = (
-            self._closed(row, now)
+            self._outage()
+            or self._too_late(task, row, now)
+            or self._closed(row, now)
             or _barred(task, trigger)
             or (around and self._switch(around, now))
             or (around and self._hung_up(row))
@@ -219,6 +222,32 @@ class Why:
         if not found:
             return Explanation(reason, f"{due}; {ends}")
         return Explanation(found.reason, f"{due}, but {found.text}")
+
+    def _outage(self) -> Explanation | None:
+        """Tell of a database that this process could read just now, but not tick on."""
+        outage = self._facts.outage
+        if outage is None:
+            return None
+        text = (
+            f"the last tick could not work with the database, since {_at(outage.since)} "
+            f"({outage.error}): is it read-only? It is tried again every 30 seconds, and what is "
+            "due runs when that works"
+        )
+        return Explanation(Reason.UNREACHABLE, text)
+
+    def _too_late(self, task: Task, row: TaskRow, now: datetime) -> Explanation | None:
+        schedule = self._schedule(row)
+        grace = None if schedule is None else grace_of(task, row, schedule)
+        if schedule is None or grace is None:
+            return None
+        if now - schedule.due_for(row.scheduled_for) <= grace:
+            return None
+        following = schedule.due_for(schedule.after_missed(row.scheduled_for, now))
+        text = (
+            f"that is too late by its grace: the next tick passes it over, and it runs at "
+            f"{_at(following)}, or now by `lazycron run {row.name}`"
+        )
+        return Explanation(Reason.MISSED, text)
 
     def _closed(self, row: TaskRow, now: datetime) -> Explanation | None:
         schedule = self._schedule(row)
@@ -307,6 +336,22 @@ def _regular_after(row: TaskRow, schedule: Schedule) -> tuple[datetime, datetime
     """Return when a row's due time was due, and when the next regular one is."""
     due = schedule.due_for(row.scheduled_for)
     return due, schedule.due_for(schedule.after_run(row.scheduled_for, due))
+
+
+def with_jobs(found: Explanation, name: str, jobs: JobCounts | None) -> Explanation:
+    """Tell of the jobs of a task that has no row of its own, or no code here."""
+    if jobs is None or found.reason not in (Reason.NO_SCHEDULE, Reason.UNKNOWN_NAME):
+        return found
+    dead = f"{jobs.dead} dead (`lazycron retry ID` starts one anew)"
+    counted = ((jobs.waiting, f"{jobs.waiting} waiting"), (jobs.running, f"{jobs.running} running"))
+    parts = [words for number, words in (*counted, (jobs.dead, dead)) if number]
+    held = f"it has jobs: {', '.join(parts)}"
+    if jobs.next is not None:
+        held += f", the first due at {_at(jobs.next)}"
+    if found.reason is Reason.UNKNOWN_NAME:
+        text = f"no code of this process knows {name}; {held}; they run when its code is back"
+        return Explanation(Reason.UNKNOWN_CODE, text)
+    return Explanation(found.reason, f"{found.text}; {held}")
 
 
 def _without_row(task: Task | None) -> Explanation:

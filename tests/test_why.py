@@ -431,3 +431,46 @@ def test_switches_are_told_before_a_task_is_due(
     found = cron.why(NAME)
     assert found.reason == Reason.NOT_DUE
     assert ". But visitors' requests are switched off as a trigger; the cron URL" in str(found)
+
+
+def test_a_database_that_can_be_read_but_not_ticked_on_is_told(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """By why, with the moment it began, and by check: it is no matter of the next tick's budget."""
+    cron.task(every="1h", name="hourly")(lambda: None)
+    cron.run_due()
+    clock.tick("2h")
+    cron.parts.facts.out_of_order("InternalError", clock.now(), clock.monotonic())
+    found = cron.why("hourly")
+    assert found.reason is Reason.UNREACHABLE
+    assert "since 2026-01-01 02:00:00 UTC (InternalError)" in str(found)
+    assert "outage" in {problem.name for problem in cron.check()}
+
+
+def test_jobs_are_told_of_where_there_is_no_row(
+    cron: LazyCron, url: URL, clock: ManualClock
+) -> None:
+    """Of a task that is only enqueued, and of one whose code is elsewhere."""
+    cron.task(name="mail")(lambda: None).enqueue()
+    assert "it has jobs: 1 waiting, the first due at 2026-01-01 00:00:00 UTC" in str(
+        cron.why("mail")
+    )
+    stranger = LazyCron(url, clock=clock, state_file=cron.parts.statefile.path)
+    found = stranger.why("mail")
+    assert found.reason is Reason.UNKNOWN_CODE
+    assert "they run when its code is back" in str(found)
+    assert "unknown_jobs" in {problem.name for problem in stranger.check()}
+    stranger.close()
+
+
+def test_what_is_too_late_by_its_grace_is_not_promised_a_run(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """The next tick passes it over, and why says so before it does."""
+    cron.task(crontab="0 12 * * *", missed="skip", grace="30m", name="noon")(lambda: None)
+    cron.run_due()
+    clock.tick("14h")
+    found = cron.why("noon")
+    assert found.reason is Reason.MISSED
+    assert "passes it over, and it runs at 2026-01-02 12:00:00 UTC" in str(found)
+    assert cron.run_due().runs == []

@@ -175,6 +175,8 @@ def _set_read_committed(connection: DBAPIConnection, record: object) -> None:
     del record
     cursor = connection.cursor()
     cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    # psycopg reads moments in this style only, and a role may have another as its default.
+    cursor.execute("SET DateStyle TO ISO")
     cursor.close()
     connection.commit()
 
