@@ -22,9 +22,10 @@ class Shaped(Schedule):
     """A rhythm held to a window, or spread by jitter, or both.
 
     The window comes first: a nominal time at which it is closed moves to its next opening. Jitter
-    then puts the due time off, by a hash of the seed and the nominal time, less than `jitter`, not
-    beyond the next nominal time and not beyond the window's closing. So each nominal time has a due
-    time of its own, and none is lost or doubled.
+    then puts the due time off, less than `jitter`, not beyond the next nominal time and not beyond
+    the window's closing. So each nominal time has a due time of its own, and none is lost or
+    doubled. How far is a hash of the seed and, of crontabs, the nominal time: an interval's delay
+    is always the same, since delays that differ would bring two runs too close to each other.
     """
 
     def __init__(
@@ -123,13 +124,15 @@ class Shaped(Schedule):
         if not self.jitter:
             return NONE
         most = min(self.jitter, self._rhythm.next_after(nominal) - nominal)
+        left = most
         if self.window is not None and self.window.is_open(nominal):
-            most = min(most, self.window.closing(nominal) - nominal)
-        moment = nominal.astimezone(UTC).isoformat()
-        digest = hashlib.sha256(f"{self._seed}\n{moment}".encode()).digest()
-        # Whole seconds: a moment that a person reads should look like one.
-        share = int.from_bytes(digest[:8]) / 2**64
-        return SECOND * int(most.total_seconds() * share)
+            left = min(most, self.window.closing(nominal) - nominal)
+        if isinstance(self._rhythm, Every):
+            share = _share(self._seed)
+            # Only the last one before the window closes may have to be nearer than the others.
+            delay = _part(most, share)
+            return delay if delay < left else _part(left, share)
+        return _part(left, _share(f"{self._seed}\n{nominal.astimezone(UTC).isoformat()}"))
 
     def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
         """Return the next nominal time after a run for `scheduled_for` that began at `start`.
@@ -137,14 +140,19 @@ class Shaped(Schedule):
         What jitter has put off is no reason for an interval to lose its phase.
         """
         if isinstance(self._rhythm, Every):
-            undelayed = start - self._delay(scheduled_for)
-            begun = undelayed if undelayed >= scheduled_for else start
+            # By hand it may begin before the delay is over, or even before its time.
+            begun = max(start - self._delay(scheduled_for), min(start, scheduled_for))
             return self.admitted(self._rhythm.after_run(scheduled_for, begun))
         return self._beyond(scheduled_for, start)
 
     def after_missed(self, scheduled_for: datetime, now: datetime) -> datetime:
         """Return the next nominal time where `scheduled_for` is passed over at `now`."""
         if isinstance(self._rhythm, Every):
+            # What is only put off is not missed yet.
+            undelayed = now - self._delay(scheduled_for)
+            found = self.admitted(self._rhythm.after_missed(scheduled_for, undelayed))
+            if self.due_for(found) > now:
+                return found
             return self.admitted(self._rhythm.after_missed(scheduled_for, now))
         return self._beyond(scheduled_for, now)
 
@@ -175,6 +183,16 @@ class Shaped(Schedule):
         if self.jitter:
             words += f", up to {in_words(self.jitter)} later"
         return words
+
+
+def _share(text: str) -> float:
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64
+
+
+def _part(length: timedelta, share: float) -> timedelta:
+    """Return a share of a length in whole seconds, so that a due time looks like one."""
+    return SECOND * int(length.total_seconds() * share)
 
 
 def shape(schedule: Schedule, *, between: str | None, jitter: Duration | None, tz: str) -> Schedule:

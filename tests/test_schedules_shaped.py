@@ -284,6 +284,60 @@ def test_a_jittered_interval_keeps_its_phase() -> None:
     assert all(second - first >= 0.9 * DAY for first, second in pairwise(starts))
 
 
+@pytest.mark.parametrize(
+    ("interval", "jitter", "runs"),
+    [("5m", "5m", 8640), ("1h", "50m", 720), ("1h", "30m", 720), ("1h", "2h", 720)],
+)
+@pytest.mark.parametrize("seed", ["x", "y", "installation\nname"])
+def test_a_jittered_interval_loses_no_run(interval: str, jitter: str, runs: int, seed: str) -> None:
+    """Thirty days with a beat whenever one is due: as many runs as without jitter, in phase."""
+    schedule = shaped(Every(interval), jitter=jitter, seed=seed)
+    length = Every(interval).interval
+    dues = schedule.upcoming(START, runs + 1)
+    delay = dues[0] - START - length
+    assert timedelta(0) <= delay < min(length, schedule.jitter)
+    assert all(second - first == length for first, second in pairwise(dues))
+    assert sum(due <= START + 30 * DAY + delay for due in dues) == runs
+
+
+def test_intervals_of_installations_are_spread() -> None:
+    """A thousand of them: no minute of the hour without one."""
+    nominal = START + HOUR
+    delays = {
+        (shaped(Every("1h"), jitter="1h", seed=f"{n}\nname").due_for(nominal) - nominal) // MINUTE
+        for n in range(1000)
+    }
+    assert delays == set(range(60))
+
+
+def test_a_jittered_interval_in_a_window_has_all_of_its_runs() -> None:
+    """Three each night, whatever the delay, and none once the window has closed."""
+    for number in range(30):
+        hourly = shaped(Every("1h"), "02:00-05:00", "1h", seed=f"{number}")
+        dues = hourly.upcoming(START, 90)
+        assert dues[-1] < START + 30 * DAY
+        assert hourly.window is not None
+        assert all(map(hourly.window.is_open, dues))
+
+
+def test_a_jittered_interval_run_by_hand_before_its_delay_is_over_keeps_its_phase() -> None:
+    """The run stands for the nominal time."""
+    hourly = shaped(Every("1h"), jitter="50m", seed="x")
+    nominal = hourly.nominal_after(START)
+    delay = hourly.due_for(nominal) - nominal
+    assert delay > MINUTE
+    following = hourly.after_run(nominal, nominal + delay / 2)
+    assert following == nominal + HOUR
+
+
+def test_what_is_only_put_off_is_not_missed() -> None:
+    """Two hours were missed, the third one's delay is not over: it is the next one."""
+    hourly = shaped(Every("1h"), jitter="50m", seed="x")
+    nominal = hourly.nominal_after(START)
+    now = hourly.due_for(nominal) + 2 * HOUR - timedelta(seconds=1)
+    assert hourly.after_missed(nominal, now) == nominal + 2 * HOUR
+
+
 INTERVALS = st.timedeltas(min_value=timedelta(seconds=1), max_value=30 * DAY)
 
 
