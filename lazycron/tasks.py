@@ -111,10 +111,7 @@ def to_schedule(
     """Build the one schedule that a task's options name; raises ScheduleError for two."""
     made = _to_rhythm(every, crontab, schedule, tz, default_tz, windowed=between is not None)
     if made is None:
-        for name, value in (("between", between), ("jitter", jitter)):
-            if value is not None:
-                message = f"{name}={shown(value)} goes with a schedule: every=, crontab=, schedule="
-                raise ScheduleError(message)
+        _refuse_alone(between=between, jitter=jitter)
         return None
     return shape(made, between=between, jitter=jitter, tz=default_tz if tz is None else tz)
 
@@ -133,6 +130,12 @@ def _to_rhythm(
         message = f"a task takes one of every=, crontab= and schedule=, not {' and '.join(given)}"
         raise ScheduleError(message)
     knows_zone = crontab is not None or (windowed and not isinstance(schedule, Crontab))
+    if tz is not None and not knows_zone and isinstance(schedule, Crontab):
+        message = (
+            f"tz={shown(tz)} goes with crontab=; a Crontab has a zone of its own: "
+            f"schedule=Crontab(…, tz={shown(tz)})"
+        )
+        raise ScheduleError(message)
     if tz is not None and not knows_zone:
         message = (
             f"tz={shown(tz)} goes with crontab= or between=; "
@@ -147,6 +150,14 @@ def _to_rhythm(
         message = f"schedule={shown(schedule)} is no schedule; pass an Every or a Crontab"
         raise ScheduleError(message)
     return schedule
+
+
+def _refuse_alone(**options: object) -> None:
+    """Refuse what says something about due times where there are none."""
+    for name, value in options.items():
+        if value is not None:
+            message = f"{name}={shown(value)} goes with a schedule: every=, crontab=, schedule="
+            raise ScheduleError(message)
 
 
 def _named(*values: object) -> list[tuple[str, object]]:
@@ -180,6 +191,9 @@ def make_task(
         _check_callable_alone(function, run_parameter)
     _check_option("on_lost", on_lost, '"rerun" or "skip"', ok=on_lost in get_args(OnLost))
     _check_option("missed", missed, '"once" or "skip"', ok=missed in get_args(Missed))
+    if schedule is None:
+        given = None if missed == "once" else missed
+        _refuse_alone(first_run=first_run, missed=given, grace=grace)
     _check_option(
         "grace", grace, 'it with missed="skip" only', ok=grace is None or missed == "skip"
     )
@@ -229,15 +243,14 @@ def _first_run(value: FirstRun) -> timedelta | None:
 def _only_on(value: OnlyOn) -> tuple[Trigger, ...] | None:
     if value is None:
         return None
-    given = (value,) if isinstance(value, str) else tuple(value) if _is_iterable(value) else ()
-    found = tuple(trigger for trigger in TRIGGERS if trigger in given)
-    ok = bool(given) and set(found) == set(given)
+    given: tuple[object, ...] = ()
+    if isinstance(value, str):
+        given = (value,)
+    elif isinstance(value, Iterable):
+        given = tuple(value)
+    ok = bool(given) and all(isinstance(one, str) and one in TRIGGERS for one in given)
     _check_option("only_on", value, f"one or more of {', '.join(TRIGGERS)}", ok=ok)
-    return found
-
-
-def _is_iterable(value: object) -> bool:
-    return isinstance(value, list | tuple | set | frozenset)
+    return tuple(trigger for trigger in TRIGGERS if trigger in given)
 
 
 def _optional(value: Duration | None, what: str, least: timedelta) -> timedelta | None:

@@ -11,7 +11,7 @@ from lazycron.errors import ConfigurationError, ScheduleError
 from lazycron.retry import Retry
 from lazycron.run import Run
 from lazycron.schedules import Crontab, Every
-from lazycron.tasks import Task, find_run_parameter, make_task, to_schedule
+from lazycron.tasks import OnlyOn, Task, find_run_parameter, make_task, to_schedule
 from tests import only_checked, postponed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -133,6 +133,55 @@ def test_an_option_that_could_not_be_meant_is_refused(options: dict[str, Any], t
     with pytest.raises(ConfigurationError) as caught:
         make(sweep_floor, **options)
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    "only_on", [[["cli"]], [{}], ("cli", None), [b"cli"], iter(()), {}, b"cli", "climb"]
+)
+def test_only_on_takes_triggers_and_nothing_else(only_on: OnlyOn) -> None:
+    """Whatever it is, and be it unhashable, the error says what to pass."""
+    with pytest.raises(ConfigurationError, match=r"only_on=.*: pass one or more of traffic, admin"):
+        make(sweep_floor, only_on=only_on)
+
+
+@pytest.mark.parametrize(
+    "only_on", [("loop", "cli"), iter(["cli", "loop", "cli"]), {"cli": 1, "loop": 2}.keys()]
+)
+def test_only_on_takes_any_iterable(only_on: OnlyOn) -> None:
+    """A generator, too."""
+    assert make(sweep_floor, only_on=only_on).only_on == ("cli", "loop")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"first_run": 0}, "first_run=0"),
+        ({"first_run": "soon"}, "first_run='soon'"),
+        ({"missed": "skip"}, "missed='skip'"),
+        ({"grace": "5m"}, "grace='5m'"),
+    ],
+)
+def test_what_goes_with_a_schedule_is_refused_without_one(
+    options: dict[str, Any], named: str
+) -> None:
+    """It would mean nothing; the default of missed= does no harm."""
+    with pytest.raises(ScheduleError) as caught:
+        make(sweep_floor, schedule=None, **options)
+    assert str(caught.value) == f"{named} goes with a schedule: every=, crontab=, schedule="
+    assert make(sweep_floor, schedule=None, missed="once").schedule is None
+
+
+@pytest.mark.parametrize("between", [None, "02:00-05:00"])
+def test_a_zone_beside_a_crontab_object_is_refused_with_where_to_say_it(
+    between: str | None,
+) -> None:
+    """It has one already."""
+    with pytest.raises(ScheduleError) as caught:
+        to_schedule(None, None, Crontab("@daily"), "Asia/Tokyo", "UTC", between=between)
+    assert str(caught.value) == (
+        "tz='Asia/Tokyo' goes with crontab=; a Crontab has a zone of its own: "
+        "schedule=Crontab(…, tz='Asia/Tokyo')"
+    )
 
 
 @pytest.mark.parametrize(
