@@ -124,6 +124,17 @@ def test_next_of_what_has_no_row_is_wrong_usage(call: Call) -> None:
     assert call("next", "fine", "--count", "0").exit_code == 2
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_next_of_what_has_no_schedule_says_so(
+    call: Call, cron: LazyCron, more: tuple[str, ...]
+) -> None:
+    """It is there, and only enqueued."""
+    cron.task(name="mail")(print)
+    found = call("next", "mail", *more)
+    assert found.exit_code == 2
+    assert found.stderr == "lazycron: mail has no schedule: it runs when it is enqueued\n"
+
+
 def test_why_says_a_sentence(call: Call) -> None:
     """With the task's name before it."""
     call("list")

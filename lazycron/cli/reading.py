@@ -10,6 +10,7 @@ from lazycron.cli.options import MAYBE_NAME, json_option, name_argument
 from lazycron.cli.output import as_json, at, cell, on_terminal, seen_from, table, took
 from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
+from lazycron.errors import UnknownTaskError
 from lazycron.messages import visible
 from lazycron.settings import SHORTEST_SECRET
 from lazycron.status import TaskStatus
@@ -101,7 +102,14 @@ def next_(session: Session, name: str, count: int, *, json_: bool) -> None:
     """Show when a task will be due next, by its zone's clocks and in UTC."""
     cron = session.cron
     now = cron.settings.clock.now()
-    found, zone = cron.upcoming(name, count), cron.zone_of(name)
+    try:
+        found, zone = cron.upcoming(name, count), cron.zone_of(name)
+    except UnknownTaskError:
+        task = cron.registry.get(name)
+        if task is None or task.schedule is not None:
+            raise
+        message = f"{name} has no schedule: it runs when it is enqueued"
+        raise Failed(message, MISUSED) from None
     if json_:
         as_json([{"local": one.astimezone(zone).isoformat(), "utc": one} for one in found])
         return
