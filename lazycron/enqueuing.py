@@ -35,6 +35,7 @@ from lazycron.ticks import EARLIEST
 logger = logging.getLogger("lazycron")
 
 MOST_TRIES = 20
+FINISH_TRIES = 5
 BUSY = (
     "the database file is being written by somebody else, perhaps by this very request: join that "
     "transaction with connection=, or do it after its commit (on_commit=, or later in the code)"
@@ -372,10 +373,26 @@ class _Keeper:
         raise BusyError(message)
 
     def finish(self, key: str, first: First, connection: object) -> None:
+        """Note the end; a busy database is asked again, and keeps nobody from going on.
+
+        The effect is done by now: an error in its place would have it tried again for nothing.
+        """
         cron = self._cron
         joined = None if connection is None else to_connection(connection)
         now = cron._moment(None)  # noqa: SLF001 - as above
-        cron.parts.store.jobs.finish_once(joined, key, first.created_at, now)
+        for _ in range(FINISH_TRIES):
+            try:
+                cron.parts.store.jobs.finish_once(joined, key, first.created_at, now)
+            except DatabaseError as error:
+                if connection is not None or fault_of(error) is not Fault.BUSY:
+                    raise
+            else:
+                return
+        logger.warning(
+            "once key %s is kept, but its end could not be noted: the database was busy",
+            key,
+            extra={"action": "once_key_unfinished"},
+        )
 
     def give_back(self, key: str, first: First, connection: object) -> None:
         """Let the key go; what keeps it from that is told, the block's own error goes on."""
