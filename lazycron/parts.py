@@ -12,12 +12,14 @@ from pathlib import Path
 
 from lazycron.activity import Activity
 from lazycron.burial import Burial
+from lazycron.deciding import Deciding
 from lazycron.facts import Facts
 from lazycron.leases import Leases
 from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
 from lazycron.missed import Missed
 from lazycron.moments import Moments
+from lazycron.pruning import Pruning
 from lazycron.recording import Recorder
 from lazycron.reference import Reference
 from lazycron.refresh import Refresh
@@ -107,12 +109,13 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
         leases=leases,
         recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
         refresh=refresh,
-        why=why,
+        pruning=Pruning(
+            store, clock.monotonic, keep_runs=settings.keep_runs, keep_age=settings.keep_age
+        ),
+        deciding=Deciding(registry, store, why),
         missed=Missed(store, registry, logfile),
         once=once,
         install=install,
-        keep_runs=settings.keep_runs,
-        keep_age=settings.keep_age,
     )
     return Parts(
         settings=settings,

@@ -1,12 +1,13 @@
 """The tick: bury what is lost; claim, execute, settle and record while the budget lasts."""
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
 from lazycron.burial import BETWEEN_LOOKS, Burial
+from lazycron.deciding import Deciding
 from lazycron.errors import BusyError, ConfigurationError, NotInstalledError
 from lazycron.execute import Execution, execute
 from lazycron.facts import Facts
@@ -14,15 +15,15 @@ from lazycron.leases import Lease, Leases
 from lazycron.missed import Missed
 from lazycron.moments import Moments
 from lazycron.outcomes import RECURRING, Claim, Outcome, Status
+from lazycron.pruning import Pruning
 from lazycron.recording import Recorder
 from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
-from lazycron.reports import Decision, Decisions, RunResult, TickReport, to_result
+from lazycron.reports import Decisions, RunResult, TickReport, to_result
 from lazycron.run import Hands, MakeOnce, Run
 from lazycron.store import (
     EPOCH,
-    SLICE,
     DatabaseError,
     Fault,
     Stamp,
@@ -34,11 +35,9 @@ from lazycron.store import (
 from lazycron.sync import Sync
 from lazycron.tasks import Task
 from lazycron.ticks import EARLIEST, Door, Tick
-from lazycron.why import Why
 
 logger = logging.getLogger("lazycron")
 
-PRUNE_BY_AGE_AFTER = 60.0
 BUSY = "the database is busy; the next tick looks again"
 BUSY_NOW = "the database is busy: somebody else holds its lock; try again"
 
@@ -59,12 +58,11 @@ class Runner:
         leases: Leases,
         recorder: Recorder,
         refresh: Refresh,
-        why: Why,
+        pruning: Pruning,
+        deciding: Deciding,
         missed: Missed,
         once: MakeOnce,
         install: Callable[[], bool],
-        keep_runs: int,
-        keep_age: timedelta,
     ) -> None:
         self.activity = activity
         self._store = store
@@ -76,14 +74,11 @@ class Runner:
         self._leases = leases
         self._recorder = recorder
         self._refresh = refresh
-        self._why = why
+        self._pruning = pruning
+        self._deciding = deciding
         self._missed = missed
         self._once = once
         self._install = install
-        self._keep_runs = keep_runs
-        self._keep_age = keep_age
-        self._prune_at = 0.0
-        self._added = 0
         self._installation: str | None = None
 
     def run_due(self, door: Door) -> TickReport:
@@ -96,7 +91,7 @@ class Runner:
         with self.activity.in_a_tick():
             try:
                 if not self.install():
-                    return self._report(tick, decisions=self._all_skipped(tick, self._missing()))
+                    return self._report(tick, decisions=self._deciding.not_installed(tick))
                 self._look_at_clock(tick)
                 by_clock = door.now is None
                 tick.made = self._sync.bring_in_when_due(tick.due, by_clock=by_clock)
@@ -112,9 +107,9 @@ class Runner:
                 decisions = None
                 if busy:
                     logger.debug("no tick: %s", BUSY, extra={"action": "tick_busy"})
-                    decisions = self._all_skipped(tick, BUSY)
+                    decisions = self._deciding.all_skipped(tick, BUSY)
                 elif not self._facts.installed:
-                    decisions = self._all_skipped(tick, self._missing())
+                    decisions = self._deciding.not_installed(tick)
                 report = self._report(tick, decisions=decisions)
         self._obey(tick)
         return report
@@ -395,54 +390,14 @@ class Runner:
     # the end of a tick
 
     def _close(self, tick: Tick) -> TickReport:
-        self._prune(tick)
+        self._pruning.prune(tick)
         next_due = self._refresh.look(tick.moments, tick.door.trigger)[1]
         if tick.stopped_by in ("tasks", "seconds") and (next_due is None or next_due > tick.due):
             tick.stopped_by = "done"
         self._facts.last_tick_at = tick.due
         self._facts.last_stop = tick.stopped_by
         self._facts.last_ran = tuple(run.task for run in tick.runs)
-        return self._report(tick, next_due, self._decide(tick))
-
-    def _prune(self, tick: Tick) -> None:
-        for name in dict.fromkeys(tick.recurring):
-            self._store.prune_beyond(name, self._keep_runs)
-        self._added += tick.executed
-        if self._clock.monotonic() < self._prune_at:
-            return
-        self._prune_at = self._clock.monotonic() + PRUNE_BY_AGE_AFTER
-        added, self._added = self._added, 0
-        for _ in range(1 + added // SLICE):
-            if self._store.prune_older(tick.due - self._keep_age) < SLICE:
-                break
-        for _ in range(1 + added // SLICE):
-            if self._store.jobs.prune_once(tick.due) < SLICE:
-                break
-
-    def _decide(self, tick: Tick) -> Decisions:
-        """Say what was decided about every task; in a visitor's tick, about those it touched."""
-        decisions = _ran(tick, self._registry.names)
-        for name in tick.made:
-            reason = "its row was made in this tick; it runs in a later one"
-            decisions[name] = Decision("deferred", reason)
-        if tick.door.trigger in ("traffic", "admin"):
-            return decisions
-        rows = {row.name: row for row in self._store.known_rows()}
-        for task in self._registry:
-            if task.name not in decisions:
-                row, now = rows.get(task.name), tick.moments.now()
-                found = self._why.about(task, row, now, trigger=tick.door.trigger)
-                decisions[task.name] = Decision("skipped", str(found))
-        return decisions
-
-    def _missing(self) -> str:
-        return str(self._why.not_installed())
-
-    def _all_skipped(self, tick: Tick, reason: str) -> Decisions:
-        decisions = _ran(tick, self._registry.names)
-        for task in self._registry:
-            decisions.setdefault(task.name, Decision("skipped", reason))
-        return decisions
+        return self._report(tick, next_due, self._deciding.about_all(tick))
 
     def _report(
         self,
@@ -452,7 +407,7 @@ class Runner:
     ) -> TickReport:
         return TickReport(
             runs=tick.runs,
-            decisions=_ran(tick, self._registry.names) if decisions is None else decisions,
+            decisions=self._deciding.about_runs(tick) if decisions is None else decisions,
             next_due=next_due,
             stopped_by=tick.stopped_by,
             seconds=self._clock.monotonic() - tick.begun,
@@ -468,8 +423,3 @@ def _not_recorded(claim: Claim) -> RunResult:
     """Say of a run whose row was somebody else's at its end what the history says of it."""
     message = "Lost: its lease ended before it did; the log file says what it came to."
     return to_result(claim, Outcome(status=Status.LOST, message=message, ms=None))
-
-
-def _ran(tick: Tick, registered: Container[str]) -> Decisions:
-    ran = {run.task: Decision("ran", f"{run.status}: {run.message}") for run in tick.runs}
-    return Decisions(ran, registered)

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import missing_tables
-from lazycron.store import answers, claims, history, rows, settings, settlements, sqlite
+from lazycron.store import answers, claims, history, rows, settlements, sqlite
 from lazycron.store.claims import Stamp
 from lazycron.store.engine import shown
 from lazycron.store.history import RunRecord
@@ -24,16 +24,15 @@ from lazycron.store.opened import OpenedFile
 from lazycron.store.phrasebook import CLOCKS, Phrasebook
 from lazycron.store.portable import Portable
 from lazycron.store.rows import TaskRow
-from lazycron.store.settings import Action
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
+from lazycron.store.shared import Shared
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-INSTALLATION = "installation"
 # What a URL's query may hold that is not even hashed.
 SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 
 
-class Store:
+class Store(Shared):
     """All that lazycron asks of its database.
 
     Methods take and give plain values and let the database's errors out; `fault_of` says what one
@@ -411,48 +410,3 @@ class Store:
         """Delete up to a thousand of the oldest runs that started before a moment."""
         with self.engine.begin() as connection:
             return history.delete_older(connection, before)
-
-    # settings
-
-    def settings(self) -> dict[str, str]:
-        """Read the settings that all hosts share."""
-        with self.engine.connect() as connection:
-            return settings.read(connection)
-
-    def put_setting(self, name: str, value: str, now: datetime) -> None:
-        """Store a setting, whether it is there or not."""
-        # The UPDATE comes first: a transaction on SQLite must begin with a write.
-        with self.engine.begin() as connection:
-            if settings.change(connection, name, value, now):
-                return
-        if not self._add_setting(name, value, now):
-            with self.engine.begin() as connection:
-                settings.change(connection, name, value, now)
-
-    def installation_id(self, now: datetime) -> str:
-        """Return this installation's id, making it where there is none; one racer wins."""
-        with self.engine.connect() as connection:
-            found = settings.read_one(connection, INSTALLATION)
-        if found is not None:
-            return found
-        self._add_setting(INSTALLATION, claims.new_token(), now)
-        with self.engine.connect() as connection:
-            return settings.read_one(connection, INSTALLATION) or ""
-
-    def _add_setting(self, name: str, value: str, now: datetime) -> bool:
-        try:
-            with self.engine.begin() as connection:
-                settings.add(connection, name, value, now)
-        except IntegrityError:
-            return False
-        return True
-
-    def last_switched(self, name: str) -> Action | None:
-        """Read who enabled or disabled a task last, if that was noted."""
-        with self.engine.connect() as connection:
-            return settings.last_switched(connection, name)
-
-    def act(self, *, who: str, verb: str, name: str | None, detail: str, at: datetime) -> None:
-        """Note who did what when."""
-        with self.engine.begin() as connection:
-            settings.act(connection, who=who, verb=verb, name=name, detail=detail, at=at)
