@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -640,7 +641,8 @@ def test_a_flood_of_due_jobs_starves_no_recurring_task_and_fills_no_memory(
     finally:
         tracemalloc.stop()
     fifth = len(peaks) // 5
-    assert max(peaks[-fifth:]) <= 1.1 * max(peaks[1 : fifth + 1])
+    # Of many windows the median: threads of other tests allocate now and then, a leak always.
+    assert median(peaks[-fifth:]) <= 1.1 * median(peaks[1 : fifth + 1])
     assert cron.jobs() == []
 
 
