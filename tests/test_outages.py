@@ -479,6 +479,22 @@ def few(server: URL) -> Iterator[URL]:
             connection.execute(text(statement))
 
 
+def await_nobody(direct: Engine, few: URL) -> None:
+    """Wait until the server has let the last connection of this user go, which it does later."""
+    table = {
+        "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE usename = :user",
+        "mariadb": "SELECT count(*) FROM information_schema.processlist WHERE user = :user",
+    }
+    end = time.monotonic() + PATIENCE
+    while True:
+        with direct.connect() as connection:
+            query = text(table[few.get_backend_name()])
+            if connection.execute(query, {"user": few.username}).scalar_one() == 0:
+                return
+        assert time.monotonic() < end, "the server keeps a connection"
+        time.sleep(0.01)
+
+
 def test_a_server_out_of_connections_is_an_outage_that_ends(
     few: URL, direct: Engine, make_cron: MakeCron
 ) -> None:
@@ -494,6 +510,7 @@ def test_a_server_out_of_connections_is_an_outage_that_ends(
             assert cron.parts.facts.outage is not None
     except OperationalError as error:
         pytest.skip(f"this server lets no such user in: {error.orig}")
+    await_nobody(direct, few)
     # Renewal has a connection of its own where it can have one; here one must do for all.
     assert [run.status for run in cron.run_due().runs] == ["ok"]
     assert cron.parts.facts.outage is None
