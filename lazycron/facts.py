@@ -30,7 +30,6 @@ class Facts:
     last_stop: str | None = None
     last_ran: tuple[str, ...] = ()
     gaps: deque[timedelta] = field(default_factory=lambda: deque(maxlen=MOST_GAPS))
-    last_run_took: float = 0.0
     installed: bool = False
     told_missing: bool = False
     outage: Outage | None = None

@@ -62,7 +62,6 @@ class Run:
     """
 
     def __init__(self, claim: Claim, hands: Hands, deadline: datetime | None) -> None:
-        self._claim = claim
         self._hands = hands
         # Read when the task asks for it: a text that is no JSON is this task's failure alone.
         self._progress = claim.progress
