@@ -49,6 +49,10 @@ class Arguments:
     key: str | None = None
 
 
+NONE = Arguments()
+NONE_WRITTEN = '{"args":[],"kwargs":{}}'
+
+
 def write_arguments(
     arguments: Arguments, names: Sequence[str] = (), *, again: str | None = None
 ) -> str:
@@ -83,8 +87,8 @@ def write_arguments(
 
 def read_arguments(text: str | None) -> Arguments:
     """Read a job's arguments back; raises an error for a text that a hand has made unreadable."""
-    if text is None:
-        return Arguments()
+    if text is None or text == NONE_WRITTEN:
+        return NONE
     found = from_json(text)
     return Arguments(
         args=tuple(_read(value) for value in found.get("args", ())),

@@ -1,7 +1,11 @@
 """The text log beside the state file: one line a run, for the day the bookkeeping failed."""
 
 import os
+import threading
+import time
+from collections import deque
 from datetime import datetime
+from math import inf
 from pathlib import Path
 
 from lazycron.messages import shorten, visible
@@ -11,40 +15,64 @@ LARGEST = 100_000
 KEPT_LINES = 200
 # A name of 191 and a message of 480 characters fit; two hundred lines stay a small file.
 LINE_LENGTH = 1000
+# In seconds: how long a line may wait for those that follow at once.
+BURST = 0.05
 # Without O_NONBLOCK a FIFO in the log's place would hold its writer until somebody reads.
 APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
 
 
 class LogFile:
-    """Appends lines, shortens itself, and never lets an error of its own out."""
+    """Appends lines, shortens itself, and never lets an error of its own out.
+
+    Of runs that follow each other within milliseconds the lines are written together: one at a
+    time they take a tenth of such a run, and a fifth where SQLite syncs each commit (measured).
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem: str | None = None
+        self._waiting: deque[str] = deque()
+        self._write_at = -inf
+        self._writing = threading.Lock()
 
     def note(self, when: datetime, name: str, what: str, ms: int | None, rest: str) -> None:
         """Append a line such as `[2026-11-30 03:00:07] nightly  ok  412 ms  traffic  Done.`."""
-        took = "-" if ms is None else f"{ms} ms"
-        line = f"[{when:%Y-%m-%d %H:%M:%S}] {name}  {what}  {took}  {rest}"
-        # Whoever shows the file on a terminal shall not obey what a task's message says.
-        self._append(shorten(visible(" ".join(line.splitlines())), LINE_LENGTH) + "\n")
+        self._waiting.append(_line(when, name, what, ms, rest))
+        self.flush()
+
+    def note_in_burst(
+        self, when: datetime, name: str, what: str, ms: int | None, rest: str
+    ) -> None:
+        """Append a line at the latest with the next `flush`: the database has what it says."""
+        self._waiting.append(_line(when, name, what, ms, rest))
+        if time.monotonic() >= self._write_at:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the lines that wait."""
+        if not self._waiting:
+            return
+        with self._writing:
+            self._append("".join(self._waiting.popleft() for _ in range(len(self._waiting))))
+            self._write_at = time.monotonic() + BURST
 
     def tail(self, lines: int) -> list[str]:
         """Return the newest lines, newest first."""
+        self.flush()
         try:
             text = self.path.read_text("utf-8", "replace") if self.path.is_file() else ""
         except OSError:
             return []
         return text.splitlines()[::-1][: max(0, lines)]
 
-    def _append(self, line: str) -> None:
+    def _append(self, lines: str) -> None:
         try:
             descriptor = self._open()
             try:
                 # Locked, so that no line is written while somebody shortens; and in one write at
                 # the file's end, so that lines do not mix where the lock was not to be had.
                 with flocked(descriptor):
-                    os.write(descriptor, line.encode())
+                    os.write(descriptor, lines.encode())
                     if os.fstat(descriptor).st_size > LARGEST:
                         self._shorten()
             finally:
@@ -68,3 +96,10 @@ class LogFile:
             file.seek(0)
             file.write(kept)
             file.truncate()
+
+
+def _line(when: datetime, name: str, what: str, ms: int | None, rest: str) -> str:
+    took = "-" if ms is None else f"{ms} ms"
+    line = f"[{when.isoformat(' ', 'seconds')[:19]}] {name}  {what}  {took}  {rest}"
+    # Whoever shows the file on a terminal shall not obey what a task's message says.
+    return shorten(visible(" ".join(line.splitlines())), LINE_LENGTH) + "\n"

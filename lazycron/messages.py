@@ -17,6 +17,8 @@ _COMPACT = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 def storable(text: str) -> str:
     """Escape what some database refuses: NUL characters and lone surrogates."""
+    if text.isprintable():  # neither is
+        return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
 
 

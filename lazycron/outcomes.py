@@ -69,7 +69,8 @@ class Claim:
     @property
     def goes_on(self) -> bool:
         """Whether this due time was begun before: it was paused or postponed, and no more."""
-        return self.counters.get(GOES_ON) == _to_number(self.scheduled_for)
+        begun = self.counters.get(GOES_ON)
+        return begun is not None and begun == _to_number(self.scheduled_for)
 
     @property
     def is_later_slice(self) -> bool:

@@ -97,7 +97,12 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
         settings.hanging_after,
         switched_on=settings.is_on,
     )
-    leases = Leases(store.renew, lambda: _refresh(refresh, reference), clock)
+
+    def outlived() -> None:
+        logfile.flush()
+        refresh.refresh(Moments(reference))
+
+    leases = Leases(store.renew, outlived, clock)
     runner = Runner(
         store=store,
         registry=registry,
@@ -131,10 +136,6 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
         leases=leases,
         runner=runner,
     )
-
-
-def _refresh(refresh: Refresh, reference: Reference) -> None:
-    refresh.refresh(Moments(reference))
 
 
 def who_we_are() -> str:

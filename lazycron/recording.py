@@ -60,6 +60,10 @@ class Recorder:
         self._log(claim, outcome, recorded=recorded is not None)
         return recorded
 
+    def flush(self) -> None:
+        """Write the log file's lines that wait: the tick ends, or a run lasts."""
+        self._logfile.flush()
+
     def _record(
         self,
         claim: Claim,
@@ -125,7 +129,9 @@ class Recorder:
     def _log(self, claim: Claim, outcome: Outcome, *, recorded: bool) -> None:
         what = outcome.status.value if recorded else f"{outcome.status.value} (not recorded)"
         rest = f"{claim.trigger}  {outcome.message}"
-        self._logfile.note(claim.started_at, claim.name, what, outcome.ms, rest)
+        # A line that stands for a record has no time to lose.
+        note = self._logfile.note_in_burst if recorded else self._logfile.note
+        note(claim.started_at, claim.name, what, outcome.ms, rest)
         level = logging.WARNING if outcome.error else logging.DEBUG
         if not logger.isEnabledFor(level):
             return

@@ -97,9 +97,9 @@ class Registry:
         """
         task = self._tasks.get(claim.name)
         policy = task.policy if task else Policy(schedule=None, retry=Retry())
-        if claim.key != RECURRING:
-            return replace(policy, schedule=None)
-        return replace(policy, schedule=self._claimed_with(claim, policy.schedule))
+        if claim.key == RECURRING:
+            return replace(policy, schedule=self._claimed_with(claim, policy.schedule))
+        return policy if policy.schedule is None else replace(policy, schedule=None)
 
     def _claimed_with(self, claim: Claim, own: Schedule | None) -> Schedule | None:
         """Read the schedule a row was claimed with; the code's where the row's cannot be read."""

@@ -1,7 +1,8 @@
 """The tick: bury what is lost; claim, execute, settle and record while the budget lasts."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -88,7 +89,7 @@ class Runner:
         report is worth more than the error. A database that is busy before any run is no error.
         """
         tick = self._begin(door)
-        with self.activity.in_a_tick():
+        with self._in_a_tick():
             try:
                 if not self.install():
                     return self._report(tick, decisions=self._deciding.not_installed(tick))
@@ -123,7 +124,7 @@ class Runner:
         """
         task = self._registry[name]
         tick = self._begin(door)
-        with self.activity.in_a_tick():
+        with self._in_a_tick():
             try:
                 if not self.install():
                     raise NotInstalledError
@@ -192,6 +193,14 @@ class Runner:
         return True
 
     # the steps
+
+    @contextmanager
+    def _in_a_tick(self) -> Iterator[None]:
+        with self.activity.in_a_tick():
+            try:
+                yield
+            finally:
+                self._recorder.flush()
 
     def _begin(self, door: Door) -> Tick:
         moments = Moments(self._clock, door.now)

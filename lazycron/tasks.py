@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from lazycron.durations import Duration, to_duration
@@ -25,7 +26,7 @@ Missed = Literal["once", "skip"]
 OnlyOn = Trigger | Iterable[Trigger] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
     """One registered function; calling the task calls the function."""
 
@@ -50,12 +51,12 @@ class Task:
         """Call the function, as if it had never been registered."""
         return self.function(*args, **kwargs)
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         """Whether the function must be awaited."""
         return inspect.iscoroutinefunction(self.function)
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         """What the registration says about the next run after one has ended."""
         return Policy(schedule=self.schedule, retry=self.retry, on_lost=self.on_lost)

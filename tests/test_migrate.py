@@ -20,6 +20,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     create_engine,
+    delete,
     func,
     insert,
     inspect,
@@ -27,7 +28,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lazycron import migrate as module
 from lazycron.errors import BusyError
@@ -40,7 +41,8 @@ from lazycron.schema import (
     scheduled_task,
 )
 from lazycron.store.engine import open_engine
-from tests.conftest import START
+from lazycron.testing import drain
+from tests.conftest import START, MakeCron
 
 OURS = {
     "lazycron_action",
@@ -177,8 +179,55 @@ def test_the_way_down_and_up_again_is_open(engine: Engine) -> None:
         migrate(engine, "base")
         assert not is_current(engine)
         assert tables(engine) == {"lazycron_version"}
-    migrate(engine, "0001")
+    migrate(engine, HEAD)
     assert is_current(engine)
+
+
+def test_rows_come_through_every_revision_and_no_id_is_given_twice(engine: Engine) -> None:
+    """Down to the first and up again: what stands there stands, and a deleted job's id is gone."""
+    plain = {"next_run_at": START, "scheduled_for": START, "created_at": START}
+    rows = [("a", ""), ("a", "one"), ("a", None), ("a", None), ("b", "")]
+    migrate(engine)
+    with engine.begin() as connection:
+        for name, key in rows:
+            connection.execute(insert(scheduled_task).values(name=name, key=key, **plain))
+        connection.execute(delete(scheduled_task).where(scheduled_task.c.name == "b"))
+    for revision in ("0001", HEAD):
+        migrate(engine, revision)
+        with engine.begin() as connection:
+            query = select(scheduled_task.c.name, scheduled_task.c.key)
+            found = connection.execute(query.order_by(scheduled_task.c.id)).all()
+            assert [tuple(row) for row in found][:4] == rows[:4]
+            last = connection.execute(select(func.max(scheduled_task.c.id))).scalar_one()
+            job = insert(scheduled_task).values(name="a", key=None, **plain)
+            made = connection.execute(job).inserted_primary_key
+            assert made is not None
+            assert made[0] > max(last, 5)
+        with pytest.raises(IntegrityError), engine.begin() as connection:
+            connection.execute(insert(scheduled_task).values(name="a", key="one", **plain))
+    assert differences(engine, metadata, version_table=lazycron_version.name) == []
+
+
+def test_the_first_revisions_tables_work_until_they_are_migrated(
+    engine: Engine, make_cron: MakeCron
+) -> None:
+    """A deployment may start new code first: jobs, keys, runs and pruning go on."""
+    migrate(engine, "0001")
+    cron = make_cron(engine.url, create_tables=False)
+    ran = []
+
+    @cron.task(every="hour")
+    def work(number: int = 0) -> None:
+        ran.append(number)
+
+    cron.sync()
+    assert work.using(key="k").enqueue(1).created
+    assert not work.using(key="k").enqueue(2).created
+    assert work.enqueue(3).created
+    drain(cron)
+    assert ran == [1, 3]
+    assert cron.prune() is not None
+    assert [run.status for run in cron.history("work")] == ["ok", "ok"]
 
 
 def test_the_way_down_from_nothing_is_no_error(engine: Engine) -> None:
@@ -320,12 +369,15 @@ def test_a_strangers_table_of_one_of_our_names_is_an_error_not_ours(engine: Engi
     assert differences(engine, metadata, version_table=lazycron_version.name) == []
 
 
-def test_a_migration_that_was_killed_half_way_is_finished_by_the_next(engine: Engine) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_migration_that_was_killed_half_way_is_finished_by_the_next(
+    engine: Engine, number: int
+) -> None:
     """MariaDB commits each statement: a table without its index, and no version."""
     lazycron_version.create(engine)
     with engine.begin() as connection:
         scheduled_task.create(connection)
-        index = next(iter(scheduled_task.indexes))
+        index = sorted(scheduled_task.indexes, key=lambda one: str(one.name))[number]
         index.drop(connection)
     migrate(engine)
     assert is_current(engine)

@@ -8,10 +8,11 @@ from lazycron.schema import scheduled_task as t
 from lazycron.schema import task_run as r
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 
-# By the moment a run started, which is indexed; its end and its pid tell it from a burial of it.
+# All runs of the name, at worst: answers are lost once a year. A run's status and pid tell it from
+# a burial of it.
 STORED = select(r.c.id).where(
-    r.c.started_at == bindparam("p_started_at", type_=UTCDateTime),
     r.c.name == bindparam("p_name"),
+    r.c.started_at == bindparam("p_started_at", type_=UTCDateTime),
     r.c.status == bindparam("p_status"),
     r.c.pid == bindparam("p_pid"),
 )

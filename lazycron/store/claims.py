@@ -30,6 +30,7 @@ from lazycron.messages import counters_from_json
 from lazycron.outcomes import RECURRING, Claim, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
+from lazycron.store.prepared import AnyRow
 
 # A parameter named like a column becomes a SET column, silently; so each has a prefix: `c_` for
 # what claims a row, `p_` for what is done to one that is ours. One statement may have both.
@@ -81,10 +82,6 @@ class Stamp:
     floor: datetime
     without: frozenset[str] = frozenset()
     recurring: bool = False
-
-
-# A row of SQLAlchemy's, or one read by `prepared`: both have the columns as attributes.
-AnyRow = Any
 
 
 class Claiming:

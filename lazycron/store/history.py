@@ -10,7 +10,7 @@ from lazycron.messages import Json, readable_json
 from lazycron.outcomes import RECURRING, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import task_run as r
-from lazycron.store import prepared
+from lazycron.store.transaction import Transaction
 
 SLICE = 1000
 
@@ -77,12 +77,9 @@ FIRST_BEYOND = (
     .limit(1)
 )
 DELETE_UP_TO = delete(r).where(OF_NAME, r.c.key == RECURRING, r.c.id <= bindparam("p_id"))
-OLDEST = (
-    select(r.c.id)
-    .where(r.c.started_at < bindparam("p_before", type_=UTCDateTime))
-    .order_by(r.c.started_at)
-    .limit(SLICE)
-)
+# Rows come as runs end, so that the oldest are the first; age needs no index of its own.
+FIRST = select(r.c.id, r.c.started_at).order_by(r.c.id).limit(SLICE).subquery()
+OLDEST = select(FIRST.c.id).where(FIRST.c.started_at < bindparam("p_before", type_=UTCDateTime))
 
 
 def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
@@ -115,9 +112,9 @@ def _whole_ms(settlement: Settlement) -> int | None:
     return settlement.outcome.ms + settlement.claim.earlier_ms
 
 
-def insert_run(connection: Connection, settlement: Settlement, by: str) -> None:
+def insert_run(transaction: Transaction, settlement: Settlement, by: str) -> None:
     """Write a run's history row."""
-    prepared.count(connection, INSERT, run_values(settlement, by))
+    transaction.count(INSERT, run_values(settlement, by))
 
 
 def newest(connection: Connection, name: str | None, limit: int) -> list[RunRecord]:
@@ -168,7 +165,7 @@ def delete_up_to(connection: Connection, name: str, last: int) -> int:
 
 
 def delete_older(connection: Connection, before: datetime) -> int:
-    """Delete the oldest thousand runs that started before a moment; return how many went."""
+    """Delete those of the first thousand runs that started before a moment; return how many."""
     ids = list(connection.execute(OLDEST, {"p_before": before}).scalars())
     if ids:
         connection.execute(delete(r).where(r.c.id.in_(ids)))

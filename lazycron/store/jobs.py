@@ -23,11 +23,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.sql.dml import ReturningInsert
 
 from lazycron.outcomes import RECURRING, State
-from lazycron.schema import UTCDateTime
+from lazycron.schema import HAS_KEY, UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store import prepared
+from lazycron.store.transaction import Transaction
 
 IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
 COLUMNS = (
@@ -77,14 +78,14 @@ VALUES = {
 }
 INSERT = insert(t).values(VALUES)
 # A unique key that is taken must not end the caller's transaction, as an error would.
-INSERT_UNLESS_TAKEN = {
+INSERT_UNLESS_TAKEN: Mapping[str, ReturningInsert[int]] = {
     "postgresql": postgresql.insert(t)
     .values(VALUES)
-    .on_conflict_do_nothing(index_elements=["name", "key"])
+    .on_conflict_do_nothing(index_elements=["name", "key"], index_where=HAS_KEY)
     .returning(t.c.id),
     "sqlite": sqlite.insert(t)
     .values(VALUES)
-    .on_conflict_do_nothing(index_elements=["name", "key"])
+    .on_conflict_do_nothing(index_elements=["name", "key"], index_where=HAS_KEY)
     .returning(t.c.id),
 }
 
@@ -102,17 +103,21 @@ def values(
     }
 
 
-def add(connection: Connection, values: Mapping[str, Any], *, is_ours: bool) -> int | None:
-    """Insert a job's row and return its id; None where the key is taken.
+def make(
+    transaction: Transaction, statement: ReturningInsert[int], values: Mapping[str, Any]
+) -> int | None:
+    """Insert a job's row by one of INSERT_UNLESS_TAKEN, and return its id; None: a taken key."""
+    row = transaction.one(statement, values)
+    return None if row is None else int(row.id)
 
-    A key in somebody's open transaction is waited for until that has ended. A connection that is
-    not ours may echo, translate or count its statements.
+
+def add(connection: Connection, values: Mapping[str, Any]) -> int | None:
+    """Insert a job's row by a connection that may not be ours; return its id; None: a taken key.
+
+    A key in somebody's open transaction is waited for until that has ended.
     """
     statement = INSERT_UNLESS_TAKEN.get(connection.dialect.name)
     if statement is not None:
-        if is_ours:
-            row = prepared.one(connection, statement, values)
-            return None if row is None else int(row.id)
         found: int | None = connection.execute(statement, values).scalar()
         return found
     try:

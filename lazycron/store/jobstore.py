@@ -15,7 +15,7 @@ from lazycron.store.faults import DatabaseError, is_deadlock
 from lazycron.store.history import RunRecord
 from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.once import OnceRow
-from lazycron.store.sqlite import Insert
+from lazycron.store.transaction import Transactions
 
 # How often a statement that lost a deadlock is sent again.
 DEADLOCKS = 20
@@ -35,10 +35,11 @@ class JobStore:
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
         self._hasty = hasty_engine(engine) if self._is_sqlite else engine
-        self._insert = Insert(self._hasty, jobs.INSERT_UNLESS_TAKEN["sqlite"])
+        self._begin = Transactions(self._hasty)
 
     def close(self) -> None:
         """Close the connections that are this part's own."""
+        self._begin.close()
         if self._is_sqlite:
             self._hasty.dispose()
 
@@ -77,13 +78,14 @@ class JobStore:
     ) -> int | None:
         """Insert a job's row and return its id; None where its key is taken."""
         values = jobs.values(name=name, key=key, arguments=arguments, due=due, now=now)
-        if connection is None and self._is_sqlite:
-            found: int | None = self._insert(values)
-            return found
+        statement = jobs.INSERT_UNLESS_TAKEN.get(self._engine.dialect.name)
 
         def insert() -> int | None:
+            if connection is None and statement is not None:
+                with self._begin() as begun:
+                    return jobs.make(begun, statement, values)
             with self._joining(connection) as joined:
-                return jobs.add(joined, values, is_ours=connection is None)
+                return jobs.add(joined, values)
 
         return self._unless_deadlocked(connection, insert)
 

@@ -4,13 +4,13 @@ The one-statement form (UPDATE … ORDER BY … LIMIT) deadlocks there: 38 to 72
 eight processes (measured); this form never did, and leaves 999 of 1,000 rows unlocked.
 """
 
-from sqlalchemy import Connection, bindparam, update
+from sqlalchemy import bindparam, update
 
 from lazycron.outcomes import Claim
 from lazycron.schema import scheduled_task as t
-from lazycron.store import prepared
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.portable import Portable
+from lazycron.store.transaction import Transaction
 
 
 class MariaDB(Portable):
@@ -23,11 +23,11 @@ class MariaDB(Portable):
         self._lock_recurring = recurring.with_for_update(skip_locked=True)
         self._stamp = update(t).where(t.c.id == bindparam("p_id")).values(claiming.stamps)
 
-    def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
+    def claim(self, transaction: Transaction, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
         lock = self._lock_recurring if stamp.recurring else self._lock
-        row = prepared.one(connection, lock, self.claiming.looks(stamp))
+        row = transaction.one(lock, self.claiming.looks(stamp))
         if row is None:
             return None
-        prepared.count(connection, self._stamp, self.claiming.stamped(stamp) | {"p_id": row.id})
+        transaction.count(self._stamp, self.claiming.stamped(stamp) | {"p_id": row.id})
         return self.claiming.to_claim(row, stamp, attempt=row.attempts + 1)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import Connection, bindparam, null, update
+from sqlalchemy import bindparam, null, update
 
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import UTCDateTime
@@ -10,6 +10,7 @@ from lazycron.schema import scheduled_task as t
 from lazycron.store import settlements
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.settlements import BURY, RECORD, RELEASE, Recorded
+from lazycron.store.transaction import Transaction
 
 MOST_TRIES = 20
 
@@ -35,37 +36,38 @@ class Portable:
             .values(claiming.stamps)
         )
 
-    def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
+    def claim(self, transaction: Transaction, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None; ends the transaction between two looks."""
         query = self._look_recurring if stamp.recurring else self._look
         look = self.claiming.looks(stamp)
         for _ in range(MOST_TRIES):
-            row = connection.execute(query, look).one_or_none()
+            row = transaction.one(query, look)
             if row is None:
                 return None
             take = self.claiming.stamped(stamp) | {"p_id": row.id, "p_seen": row.next_run_at}
-            if connection.execute(self._take, take).rowcount == 1:
+            if transaction.count(self._take, take) == 1:
                 # A SELECT before the UPDATE shows the attempts before the claim.
                 return self.claiming.to_claim(row, stamp, attempt=row.attempts + 1)
-            connection.commit()
-            connection.begin()
+            transaction.commit()
         return None
 
     def record(
-        self, connection: Connection, settlement: Settlement, by: str, then: Stamp | None
+        self, transaction: Transaction, settlement: Settlement, by: str, then: Stamp | None
     ) -> Recorded | None:
         """Write a settlement and its history row, then claim the next row; None: not ours."""
         values = settlements.recorded(settlement)
-        if not settlements.write(connection, RECORD, settlement, values, by):
+        if not settlements.write(transaction, RECORD, settlement, values, by):
             return None
-        return Recorded(self.claim(connection, then) if then else None)
+        return Recorded(self.claim(transaction, then) if then else None)
 
-    def bury(self, connection: Connection, settlement: Settlement, by: str, now: datetime) -> bool:
+    def bury(
+        self, transaction: Transaction, settlement: Settlement, by: str, now: datetime
+    ) -> bool:
         """Take an expired claim off its row and record its run as lost; False: renewed."""
         values = settlements.buried(settlement, now)
-        return settlements.write(connection, BURY, settlement, values, by)
+        return settlements.write(transaction, BURY, settlement, values, by)
 
-    def release(self, connection: Connection, settlement: Settlement, by: str) -> bool:
+    def release(self, transaction: Transaction, settlement: Settlement, by: str) -> bool:
         """Take any claim off its row by its token and record its run as lost."""
         values = settlements.settled(settlement)
-        return settlements.write(connection, RELEASE, settlement, values, by)
+        return settlements.write(transaction, RELEASE, settlement, values, by)

@@ -9,7 +9,6 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
-    Connection,
     Delete,
     Insert,
     Integer,
@@ -28,11 +27,12 @@ from sqlalchemy import (
 from lazycron.outcomes import Claim, Ending, Settlement
 from lazycron.schema import scheduled_task as t
 from lazycron.schema import task_run as r
-from lazycron.store import prepared, settlements
+from lazycron.store import settlements
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.history import RUN_PARAMETERS, run_values
 from lazycron.store.portable import Portable
 from lazycron.store.settlements import BURY, RECORD, RELEASE, Recorded, Writes
+from lazycron.store.transaction import Transaction
 
 
 def _insert_run(written: CTE) -> Insert:
@@ -92,37 +92,41 @@ class PostgreSQL(Portable):
             .add_cte(history)
         )
 
-    def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
+    def claim(self, transaction: Transaction, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
         take = self._take_recurring if stamp.recurring else self._take_one
-        row = prepared.one(connection, take, self.claiming.values(stamp))
+        row = transaction.one(take, self.claiming.values(stamp))
         return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
 
     def record(
-        self, connection: Connection, settlement: Settlement, by: str, then: Stamp | None
+        self, transaction: Transaction, settlement: Settlement, by: str, then: Stamp | None
     ) -> Recorded | None:
         """Write a settlement and its history row and claim the next row; None: not ours."""
         if not settlement.is_over:
             # A paused slice writes no history: two statements, and nothing to lose between them.
-            return super().record(connection, settlement, by, then)
+            return super().record(transaction, settlement, by, then)
         values = settlements.recorded(settlement) | run_values(settlement, by)
         if then is None:
-            found = prepared.one(connection, RECORDED[settlement.ending], values)
+            found = transaction.one(RECORDED[settlement.ending], values)
             return Recorded() if found and found.found else None
         both = values | self.claiming.values(then)
-        row = prepared.one(connection, self._record_and_take[settlement.ending], both)
+        row = transaction.one(self._record_and_take[settlement.ending], both)
         if row is None or not row.found:
             return None
         if row.id is None:
             return Recorded()
         return Recorded(self.claiming.to_claim(row, then, attempt=row.attempts))
 
-    def bury(self, connection: Connection, settlement: Settlement, by: str, now: datetime) -> bool:
+    def bury(
+        self, transaction: Transaction, settlement: Settlement, by: str, now: datetime
+    ) -> bool:
         """Take an expired claim off its row and record its run as lost; False: renewed."""
         values = settlements.buried(settlement, now) | run_values(settlement, by)
-        return connection.execute(BURIED[settlement.ending], values).scalar_one() == 1
+        found = transaction.one(BURIED[settlement.ending], values)
+        return found is not None and found.found == 1
 
-    def release(self, connection: Connection, settlement: Settlement, by: str) -> bool:
+    def release(self, transaction: Transaction, settlement: Settlement, by: str) -> bool:
         """Take any claim off its row by its token and record its run as lost."""
         values = settlements.settled(settlement) | run_values(settlement, by)
-        return connection.execute(RELEASED[settlement.ending], values).scalar_one() == 1
+        found = transaction.one(RELEASED[settlement.ending], values)
+        return found is not None and found.found == 1

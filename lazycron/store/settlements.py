@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import (
     Boolean,
     ColumnElement,
-    Connection,
     Delete,
     Row,
     Select,
@@ -30,9 +29,9 @@ from lazycron.messages import counters_from_json, to_json
 from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store import prepared
 from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW, is_known
 from lazycron.store.history import insert_run
+from lazycron.store.transaction import Transaction
 
 Writes = Mapping[Ending, Update | Delete]
 
@@ -157,17 +156,17 @@ def buried(settlement: Settlement, now: datetime) -> dict[str, Any]:
 
 
 def write(
-    connection: Connection,
+    transaction: Transaction,
     writes: Writes,
     settlement: Settlement,
     values: Mapping[str, Any],
     by: str,
 ) -> bool:
     """Write a row and, if its run is over, its history row; False if the row was not as said."""
-    if prepared.count(connection, writes[settlement.ending], values) != 1:
+    if transaction.count(writes[settlement.ending], values) != 1:
         return False
     if settlement.is_over:
-        insert_run(connection, settlement, by)
+        insert_run(transaction, settlement, by)
     return True
 
 

@@ -1,19 +1,17 @@
 """SQLite: one UPDATE … RETURNING, which is also the write every transaction must begin with."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, update
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.sql.dml import ReturningInsert, ReturningUpdate
+from sqlalchemy import Connection, Select, update
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from lazycron.outcomes import Claim
 from lazycron.schema import scheduled_task as t
-from lazycron.store import prepared
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
 from lazycron.store.portable import Portable
+from lazycron.store.transaction import Transaction
 
 LEAST_BUSY_TIMEOUT_MS = 1000
 
@@ -30,60 +28,11 @@ class SQLite(Portable):
         take = update(t).where(t.c.id == oldest.scalar_subquery()).values(self.claiming.stamps)
         return take.returning(*CLAIMED_COLUMNS)
 
-    def claim(self, connection: Connection, stamp: Stamp) -> Claim | None:
+    def claim(self, transaction: Transaction, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""
         take = self._take_recurring if stamp.recurring else self._take_one
-        row = prepared.one(connection, take, self.claiming.values(stamp))
+        row = transaction.one(take, self.claiming.values(stamp))
         return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
-
-
-class Insert:
-    """One INSERT of one row on a connection of its own, past all but SQLAlchemy's pool.
-
-    The statement is compiled once; on an autocommitting connection that halves what enqueueing
-    costs.
-    """
-
-    def __init__(self, engine: Engine, statement: ReturningInsert[Any]) -> None:
-        self._engine = engine
-        self._statement = statement
-
-    @cached_property
-    def _compiled(self) -> tuple[str, Sequence[str], dict[str, Any]]:
-        """The statement's text, its parameters in order, and how some of them are written."""
-        dialect = self._engine.dialect
-        compiled = self._statement.compile(dialect=dialect)
-        processors = {
-            name: bind.type.dialect_impl(dialect).bind_processor(dialect)
-            for bind, name in compiled.bind_names.items()
-        }
-        written = {name: process for name, process in processors.items() if process}
-        return str(compiled), compiled.positiontup or (), written
-
-    def __call__(self, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever is returned
-        """Insert a row, and return the first column of what it returns; None: nothing inserted.
-
-        Raises SQLAlchemy's errors, as `Connection.execute` does.
-        """
-        text, names, processors = self._compiled
-        errors = self._engine.dialect.loaded_dbapi.Error
-        written = dict(values)
-        for name, process in processors.items():
-            written[name] = process(values[name])
-        given = [written[name] for name in names]
-        connection = self._engine.raw_connection()
-        try:
-            cursor = connection.cursor()
-            cursor.execute(text, given)
-            row = cursor.fetchone()
-            cursor.close()
-        except errors as error:
-            raise DBAPIError.instance(
-                text, None, error, errors, dialect=self._engine.dialect
-            ) from error
-        finally:
-            connection.close()
-        return None if row is None else row[0]
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from lazycron.store.portable import Portable
 from lazycron.store.rows import TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
+from lazycron.store.transaction import OnConnection, Transactions
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What a URL's query may hold that is not even hashed.
@@ -36,7 +37,8 @@ class Store(Shared):
     """All that lazycron asks of its database.
 
     Methods take and give plain values and let the database's errors out; `fault_of` says what one
-    means. Nothing stays checked out between two calls.
+    means. Between two calls nothing stays checked out of the pool, but for the one connection that
+    `Transactions` keep on SQLite.
     """
 
     def __init__(self, engine: Engine, by: str) -> None:
@@ -44,6 +46,7 @@ class Store(Shared):
         self.by = by
         self._file = OpenedFile(engine)  # before JobStore copies the engine
         self.jobs = JobStore(engine)
+        self._begin = Transactions(engine)
         self._book = self._phrasebook({})
 
     @property
@@ -69,6 +72,7 @@ class Store(Shared):
     def close(self) -> None:
         """Close the pool's connections."""
         self.jobs.close()
+        self._begin.close()
         self.engine.dispose()
 
     def reopen_if_replaced(self) -> bool:
@@ -113,8 +117,8 @@ class Store(Shared):
 
     def claim(self, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row of a known task."""
-        with self.engine.begin() as connection:
-            return self._dialect_for(stamp).claim(connection, stamp)
+        with self._begin() as begun:
+            return self._dialect_for(stamp).claim(begun, stamp)
 
     def claim_by_name(self, name: str, stamp: Stamp) -> Claim | None:
         """Claim a task's recurring row, due or not; None where it is claimed already."""
@@ -130,9 +134,9 @@ class Store(Shared):
 
     def record(self, settlement: Settlement, then: Stamp | None) -> Recorded | Changed | Lost:
         """Write a settlement and its history row, and in the same commit claim the next row."""
-        with self.engine.begin() as connection:
+        with self._begin() as begun:
             dialect = self._dialect_for(then)
-            recorded = dialect.record(connection, settlement, self.by, then)
+            recorded = dialect.record(begun, settlement, self.by, then)
             if recorded is not None:
                 return recorded
         values = {"p_id": settlement.claim.id, "p_token": settlement.claim.token}
@@ -203,7 +207,7 @@ class Store(Shared):
     def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
         with self._unwaiting() as connection:
-            buried = self._book.all.dialect.bury(connection, settlement, by, now)
+            buried = self._book.all.dialect.bury(OnConnection(connection), settlement, by, now)
             connection.commit()
             return buried
 
@@ -215,8 +219,8 @@ class Store(Shared):
 
     def release(self, settlement: Settlement, by: str) -> bool:
         """Take a claim, held by `by`, off its row; False if it was no longer there."""
-        with self.engine.begin() as connection:
-            return self._book.all.dialect.release(connection, settlement, by)
+        with self._begin() as begun:
+            return self._book.all.dialect.release(begun, settlement, by)
 
     def next_due(
         self, floor: datetime = EPOCH, without: frozenset[str] = frozenset()
