@@ -183,7 +183,8 @@ def settle(
         attempts=step.attempts,
         failures=step.failures,
         losses=step.losses,
-        counters=_count(claim, outcome, goes_on=not replaced),
+        # A row that goes takes them with it; the history counts its run.
+        counters={} if step.ending == "goes" else _count(claim, outcome, goes_on=not replaced),
         ending=step.ending,
         replaced=replaced,
     )

@@ -78,15 +78,25 @@ class Prepared:
         return made._make, processors
 
 
-_PREPARED: "WeakKeyDictionary[Dialect, dict[int, Prepared]]" = WeakKeyDictionary()
+class Prepare:
+    """The statements of one dialect that were prepared so far, and those that are asked for."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._known: dict[int, Prepared] = {}
+
+    def __call__(self, statement: Statement, values: Mapping[str, Any]) -> Prepared:
+        """Return a statement as it is sent; `values` says which of its parameters vary."""
+        found = self._known.get(id(statement))
+        if found is None:
+            found = self._known[id(statement)] = Prepared(statement, self._dialect, values)
+        return found
 
 
-def prepare(dialect: Dialect, statement: Statement, values: Mapping[str, Any]) -> Prepared:
-    """Return a statement as it is sent in this dialect; `values` says which parameters vary."""
-    known = _PREPARED.get(dialect)
-    if known is None:
-        known = _PREPARED.setdefault(dialect, {})
-    found = known.get(id(statement))
-    if found is None:
-        found = known[id(statement)] = Prepared(statement, dialect, values)
-    return found
+_PREPARING: "WeakKeyDictionary[Dialect, Prepare]" = WeakKeyDictionary()
+
+
+def prepare_for(dialect: Dialect) -> Prepare:
+    """Return what prepares a dialect's statements, which all connections of it share."""
+    found = _PREPARING.get(dialect)
+    return _PREPARING.setdefault(dialect, Prepare(dialect)) if found is None else found
