@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 
 # As many ticks of one process as may hang in a task each; then none is begun for a request.
@@ -31,21 +31,15 @@ class Activity:
                 self._ticks -= 1
                 self._idle.notify_all()
 
-    @contextmanager
-    def in_a_run(self) -> Iterator[None]:
-        """Note that this thread is in a run for the time of this block.
+    def in_a_run(self) -> AbstractContextManager[None]:
+        """Note that this thread is in a run for the time of the block that is entered with it.
 
         A task may run another task in its own thread: what began first counts.
         """
         thread = threading.get_ident()
         if thread in self._run_began:
-            yield
-            return
-        self._run_began[thread] = self._monotonic()
-        try:
-            yield
-        finally:
-            del self._run_began[thread]
+            return nullcontext()
+        return _InARun(self._run_began, thread, self._monotonic())
 
     @property
     def is_busy(self) -> bool:
@@ -67,3 +61,18 @@ class Activity:
         if began is None:
             return False
         return self._monotonic() - began > longer_than.total_seconds()
+
+
+class _InARun:
+    """A class, not a generator: between two short runs it is all that there is."""
+
+    def __init__(self, began: dict[int, float], thread: int, now: float) -> None:
+        self._began = began
+        self._thread = thread
+        self._now = now
+
+    def __enter__(self) -> None:
+        self._began[self._thread] = self._now
+
+    def __exit__(self, *_: object) -> None:
+        del self._began[self._thread]

@@ -1,11 +1,12 @@
 """Renewal: a live run keeps its lease, whatever its task or the app's event loop is doing."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
+from typing import Self
 
 from lazycron.clock import Clock
 from lazycron.outcomes import Claim
@@ -26,7 +27,7 @@ class Lease:
     """One run's lease: when it is renewed next (monotonic), and whether it is lost.
 
     Renewals stop at `last_renewal`, the end of the task's timeout; the lease then runs out and
-    the run is buried although its function may still be busy.
+    the run is buried although its function may still be busy. As a block's context it ends with it.
     """
 
     claim: Claim
@@ -35,8 +36,17 @@ class Lease:
     last_renewal: float | None
     now: Callable[[], datetime]
     tell_at: float
+    end: Callable[["Lease"], None]
     lost: bool = False
     ended: bool = False
+
+    def __enter__(self) -> Self:
+        """Hold it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Renew it no more."""
+        self.end(self)
 
 
 class Leases:
@@ -66,15 +76,14 @@ class Leases:
             self._stopped = True
             self._changed.notify()
 
-    @contextmanager
     def hold(
         self,
         claim: Claim,
         length: timedelta,
         timeout: timedelta | None,
         now: Callable[[], datetime],
-    ) -> Iterator[Lease]:
-        """Keep a claim's lease renewed for the time of this block.
+    ) -> Lease:
+        """Keep a claim's lease renewed for the time of the block that is entered with it.
 
         `now` is the clock by which the lease's ends are written.
         """
@@ -86,18 +95,19 @@ class Leases:
             last_renewal=None if timeout is None else begun + timeout.total_seconds(),
             now=now,
             tell_at=begun + LONG_RUN,
+            end=self._end,
         )
         with self._changed:
             self._held.add(lease)
             self._start()
             if self._wakes_at > lease.renew_at:
                 self._changed.notify()
-        try:
-            yield lease
-        finally:
-            with self._changed:
-                lease.ended = True
-                self._held.discard(lease)
+        return lease
+
+    def _end(self, lease: Lease) -> None:
+        with self._changed:
+            lease.ended = True
+            self._held.discard(lease)
 
     def _start(self) -> None:
         if self._thread is None or not self._thread.is_alive():

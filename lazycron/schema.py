@@ -81,7 +81,11 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 def _to_text(moment: datetime | None) -> str | None:
-    return None if moment is None else _in_utc(moment).isoformat(" ", "microseconds")[:26]
+    if moment is None:
+        return None
+    if moment.tzinfo is not UTC:
+        moment = _in_utc(moment)
+    return moment.isoformat(" ", "microseconds")[:26]
 
 
 def _to_naive(moment: datetime | None) -> datetime | None:
