@@ -15,7 +15,8 @@ from lazycron import LazyCron
 from lazycron.errors import ConfigurationError
 from lazycron.parts import default_state_file
 from lazycron.store import Fault, fault_of
-from lazycron.store.engine import clone_engine, to_url
+from lazycron.store import engine as module
+from lazycron.store.engine import clone_engine, open_engine, to_url
 from lazycron.testing import ManualClock
 from tests.conftest import MakeCron
 from tests.scenes import row_of, statuses
@@ -96,6 +97,30 @@ def test_an_apps_own_engine_has_one_winner_and_quiet_losers(
     with app.connect() as connection:
         assert connection.get_isolation_level() == level
     app.dispose()
+
+
+@pytest.mark.parametrize("make", [open_engine, lambda url: clone_engine(create_engine(url))])
+def test_a_connection_is_pinged_only_after_a_rest(
+    url: URL, make: Callable[[URL], Engine], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second, on the servers; another round trip before each statement would cost as much."""
+    monkeypatch.setattr(module, "time", clock)
+    engine = make(url)
+    pings = []
+    ping = engine.dialect.do_ping
+
+    def do_ping(connection: Any) -> bool:  # noqa: ANN401 - any driver's
+        pings.append(clock.monotonic())
+        return ping(connection)
+
+    monkeypatch.setattr(engine.dialect, "do_ping", do_ping)
+    for seconds in (0.0, 0.9, 1.0, 0.1, 3600.0):
+        clock.tick(seconds)
+        with engine.connect() as connection:
+            assert connection.execute(text("SELECT 1")).scalar() == 1
+    expected = [] if url.get_backend_name() == "sqlite" else [1.9, 3602.0]
+    assert [one - clock.monotonic() + 3602.0 for one in pings] == pytest.approx(expected)
+    engine.dispose()
 
 
 SMALL = ("pool of one", "no pool")
