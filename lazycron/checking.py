@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from lazycron.activity import MOST_HANGING
+from lazycron.migrate import HEAD, revision_at
 from lazycron.parts import Parts
 from lazycron.schema import TABLES
 from lazycron.settings import SHORTEST_SECRET, Settings
@@ -41,11 +42,13 @@ def _database(parts: Parts) -> list[Problem]:
         if missing:
             return [_missing(missing)]
         parts.refresh_state()
+        revision = revision_at(parts.store.engine)
         rows, advice = parts.store.rows(), parts.store.advice()
         jobs = parts.store.jobs.counts()
     except DatabaseError as error:
         return [Problem("database", f"the database cannot be used ({said_by(error)})")]
     found = [Problem("database_settings", text) for text in advice]
+    found += _revision(revision)
     if parts.facts.replaced_at is not None:
         text = (
             "the database file was replaced or deleted while this process ran; what is there now "
@@ -81,6 +84,15 @@ def _missing(tables: list[str]) -> Problem:
     some = f" ({', '.join(tables)})" if len(tables) < len(TABLES) else ""
     what = f"tables are missing{some}" if some else "the tables are missing"
     return Problem("tables", f"{what}: run `lazycron migrate`")
+
+
+def _revision(found: str | None) -> list[Problem]:
+    """Say that the tables have another version's shape; None: an app's own migrations keep them."""
+    if found is None or found == HEAD:
+        return []
+    text = f"the tables are at revision {found}, this version of lazycron wants {HEAD}: "
+    text += "run `lazycron migrate`" if found < HEAD else "is an older version of it served here?"
+    return [Problem("revision", text)]
 
 
 def _clocks(parts: Parts) -> list[Problem]:

@@ -32,9 +32,9 @@ def migrate(engine: Engine, revision: str = "head") -> None:
     """Run the migrations up or down to a revision; safe when many processes start at once.
 
     Whoever comes second waits for the first and finds nothing to do. Tables that an app's own
-    Alembic has made in this version's shape are taken as they are, and tables that are missing at
-    this version's revision are made anew. Raises BusyError where MariaDB or MySQL keep us waiting
-    for a minute.
+    Alembic has made in this version's shape are taken as they are, tables that are missing at this
+    version's revision are made anew, and those of a later version are left alone. Raises BusyError
+    where MariaDB or MySQL keep us waiting for a minute.
     """
     with _quiet():
         _migrate(engine, revision)
@@ -50,7 +50,8 @@ def _migrate(engine: Engine, revision: str) -> None:
     with engine.connect() as connection, _alone(connection):
         config.attributes["connection"] = connection
         current = revision_of(connection)
-        if revision in ("head", HEAD) and current == HEAD:
+        if revision in ("head", HEAD) and (current or "") >= HEAD:
+            # Of a later version of the code, which was rolled back, nothing is taken away.
             metadata.create_all(connection)
             return
         if current is None and revision != "base" and _has_our_shape(connection):
@@ -69,9 +70,15 @@ def folder() -> Path:
 
 
 def is_current(engine: Engine) -> bool:
-    """Tell whether the tables have this version's shape, and all are there."""
+    """Tell whether the tables have this version's shape or a later one's, and all are there."""
     with engine.connect() as connection:
-        return revision_of(connection) == HEAD and not missing_tables(connection)
+        return (revision_of(connection) or "") >= HEAD and not missing_tables(connection)
+
+
+def revision_at(engine: Engine) -> str | None:
+    """Return the revision an engine's database is at; None without lazycron's version table."""
+    with engine.connect() as connection:
+        return revision_of(connection)
 
 
 def revision_of(connection: Connection) -> str | None:

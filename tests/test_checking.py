@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import URL, create_engine
+from sqlalchemy import URL, create_engine, update
 
 from lazycron import LazyCron
-from lazycron.schema import metadata, once_key, scheduled_task, task_run
+from lazycron.migrate import HEAD
+from lazycron.schema import lazycron_version, metadata, once_key, scheduled_task, task_run
 from lazycron.testing import ManualClock
 from tests.conftest import START, MakeCron
 from tests.tables import put_rows
@@ -88,6 +89,31 @@ def test_missing_tables_are_named(url: URL, make_cron: MakeCron) -> None:
         assert problem.text == "the tables are missing: run `lazycron migrate`"
     finally:
         cron.migrate()
+
+
+@pytest.mark.parametrize(
+    ("revision", "what"),
+    [("0001", "run `lazycron migrate`"), ("9999", "is an older version of it served here?")],
+)
+def test_tables_of_another_version_are_named(
+    url: URL, make_cron: MakeCron, revision: str, what: str
+) -> None:
+    """After an upgrade that nobody has migrated, and after a deployment that was rolled back."""
+    cron = make_cron(url, create_tables=False)
+    cron.migrate()
+    assert cron.check() == []
+    engine = cron.parts.store.engine
+    with engine.begin() as connection:
+        connection.execute(update(lazycron_version).values(version_num=revision))
+    try:
+        (problem,) = cron.check()
+        assert problem.name == "revision"
+        assert problem.text == (
+            f"the tables are at revision {revision}, this version of lazycron wants {HEAD}: {what}"
+        )
+    finally:
+        with engine.begin() as connection:
+            connection.execute(update(lazycron_version).values(version_num=HEAD))
 
 
 def test_a_missing_table_is_made_anew_where_lazycron_makes_its_tables(

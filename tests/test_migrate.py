@@ -27,6 +27,7 @@ from sqlalchemy import (
     make_url,
     select,
     text,
+    update,
 )
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
@@ -206,6 +207,23 @@ def test_rows_come_through_every_revision_and_no_id_is_given_twice(engine: Engin
         with pytest.raises(IntegrityError), engine.begin() as connection:
             connection.execute(insert(scheduled_task).values(name="a", key="one", **plain))
     assert differences(engine, metadata, version_table=lazycron_version.name) == []
+
+
+def test_a_later_versions_tables_are_left_alone(engine: Engine, make_cron: MakeCron) -> None:
+    """Whoever rolls a deployment back goes on with what the newer code has made."""
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.execute(update(lazycron_version).values(version_num="9999"))
+        connection.execute(text("DROP TABLE once_key"))
+    assert not is_current(engine)
+    cron = make_cron(engine.url, create_tables=True)
+    ran = []
+    cron.task(every="hour", name="chore")(lambda: ran.append(1))
+    assert cron.run_now("chore") is not None
+    assert ran == [1]
+    assert is_current(engine)
+    with engine.connect() as connection:
+        assert revision_of(connection) == "9999"
 
 
 def test_the_first_revisions_tables_work_until_they_are_migrated(
