@@ -23,10 +23,11 @@ from lazycron.moments import Moments
 from lazycron.outcomes import Outcome, Status, settle
 from lazycron.parts import Parts
 from lazycron.refresh import OFF, ON
+from lazycron.runner import BUSY_NOW
 from lazycron.schedules import Every, Schedule, parse, to_zone, with_rhythm
 from lazycron.statefile import State
 from lazycron.status import Problem, TaskStatus, about_refusals, status_of
-from lazycron.store import DatabaseError, RunRecord, TaskRow, said_by
+from lazycron.store import DatabaseError, Fault, RunRecord, TaskRow, fault_of, said_by
 from lazycron.sync import moved_to
 from lazycron.tasks import Task
 from lazycron.why import Explanation, Surroundings, with_jobs
@@ -46,7 +47,10 @@ Name = str | Task
 def on_tables(
     verb: Callable[Concatenate[M, P], R],
 ) -> Callable[Concatenate[M, P], R]:
-    """Let a verb raise NotInstalledError where its tables were dropped under this process."""
+    """Let a verb raise NotInstalledError where its tables were dropped under this process.
+
+    And BusyError where somebody else holds the database's lock for too long.
+    """
 
     @wraps(verb)
     def checked(self: M, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -55,6 +59,8 @@ def on_tables(
         except DatabaseError as error:
             if self.parts.runner.is_missing(error):
                 raise NotInstalledError from error
+            if fault_of(error) is Fault.BUSY:
+                raise BusyError(BUSY_NOW) from error
             raise
 
     return checked
@@ -80,6 +86,8 @@ class Managing(ABC):
         except DatabaseError as error:
             if parts.runner.is_missing(error):
                 return False
+            if fault_of(error) is Fault.BUSY:
+                raise BusyError(BUSY_NOW) from error
             raise
         return True
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, create_engine, insert
 
 from lazycron import LazyCron
 from lazycron.errors import (
@@ -13,6 +13,7 @@ from lazycron.errors import (
     ScheduleError,
     UnknownTaskError,
 )
+from lazycron.schema import once_key
 from lazycron.store import Store
 from lazycron.testing import ManualClock
 from tests.conftest import START, MakeCron
@@ -207,6 +208,44 @@ TYPOS: list[Callable[[LazyCron], object]] = [
     lambda cron: cron.enable(42),  # type: ignore[arg-type]
     lambda cron: cron.run_now(None),  # type: ignore[arg-type]
 ]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda cron: cron.disable("chore"),
+        lambda cron: cron.set_interval("chore", "2h"),
+        lambda cron: cron.release("chore", force=True),
+        lambda cron: cron.prune(),
+        lambda cron: cron.set_triggers(traffic=False),
+        lambda cron: cron.discard_job(2),
+        lambda cron: cron.sync(),
+    ],
+    ids=["disable", "set_interval", "release", "prune", "set_triggers", "discard_job", "sync"],
+)
+def test_a_held_lock_is_a_busy_error_for_every_verb_that_writes(
+    sqlite: URL, make_cron: MakeCron, act: Callable[[LazyCron], object]
+) -> None:
+    """On SQLite somebody may write for longer than one waits; the verb can be said again."""
+    engine = create_engine(sqlite, connect_args={"timeout": 0})
+    cron = make_cron(engine)
+    cron.task(every="hour", name="chore")(lambda: None)
+    job = cron.task(name="job")(lambda: None)
+    cron.sync()
+    assert job.enqueue().id == 2
+    held = {"lock_token": "0" * 32, "locked_by": "host:1"}
+    set_row(engine, "chore", **held, last_run_at=START, last_trigger="url")
+    cron.task(every="hour", name="new")(lambda: None)
+    with engine.begin() as connection:
+        connection.execute(
+            insert(once_key).values(key="k", created_at=START, expires_at=START - HOUR)
+        )
+    with engine.connect() as holder:
+        holder.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(BusyError, match="somebody else holds its lock; try again"):
+            act(cron)
+    act(cron)
+    engine.dispose()
 
 
 def test_a_name_that_nothing_has_is_an_unknown_task(cron: LazyCron) -> None:

@@ -192,6 +192,56 @@ def test_what_was_claimed_with_a_record_whose_answer_was_lost_is_run_and_not_los
     assert row_of(direct, "second")["lock_token"] is None
 
 
+def claim_sent(kind: str) -> Callable[[bytes], bool]:
+    """Recognise the request that commits a claim: PostgreSQL's is one statement."""
+    seen = []
+
+    def is_it(data: bytes) -> bool:
+        seen.append(b"UPDATE scheduled_task SET" in data)
+        return seen[-1] if kind == "postgresql" else any(seen) and b"COMMIT" in data
+
+    return is_it
+
+
+def in_a_tick(cron: LazyCron) -> list[str]:
+    """Run what is due."""
+    return [run.status for run in cron.run_due().runs]
+
+
+def by_its_name(cron: LazyCron) -> list[str]:
+    """Run the task now, or the job of a task without a schedule."""
+    result = cron.run_now("paid")
+    return [result.status] if result else []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "run"),
+    [({"every": "1h"}, in_a_tick), ({"every": "1h"}, by_its_name), ({}, by_its_name)],
+    ids=["due", "by name", "job"],
+)
+def test_a_claim_whose_answer_was_lost_is_ours_and_runs(
+    schedule: dict[str, Any],
+    run: Callable[[LazyCron], list[str]],
+    direct: Engine,
+    proxy: Proxy,
+    make_cron: MakeCron,
+) -> None:
+    """The commit happened, the answer did not come: nobody waits for a lease's end."""
+    cron = make_cron(proxy.url)
+    runs = []
+    task = cron.task(name="paid", **schedule)(lambda: runs.append(1))
+    if schedule:
+        put_rows(direct, ["paid"], due=START)
+    else:
+        task.enqueue()
+    cron.sync()
+    proxy.swallow_answer(claim_sent(direct.dialect.name))
+    assert run(cron) == ["ok"]
+    assert proxy.swallowed.is_set()
+    assert runs == [1]
+    assert statuses(direct) == ["ok"]
+
+
 # ── restarts ─────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,8 +1,8 @@
 """The store: one method for each thing done to the database, each a transaction of its own."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,13 +11,14 @@ from sqlalchemy import (
     Engine,
     select,
 )
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import missing_tables
 from lazycron.store import answers, claims, history, rows, settlements, sqlite
 from lazycron.store.claims import Stamp
 from lazycron.store.engine import shown
+from lazycron.store.faults import DatabaseError
 from lazycron.store.history import RunRecord
 from lazycron.store.jobstore import JobStore
 from lazycron.store.opened import OpenedFile
@@ -117,20 +118,48 @@ class Store(Shared):
 
     def claim(self, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row of a known task."""
-        with self._begin() as begun:
-            return self._dialect_for(stamp).claim(begun, stamp)
+
+        def claim() -> Claim | None:
+            with self._begin() as begun:
+                return self._dialect_for(stamp).claim(begun, stamp)
+
+        return self._claimed(claim, stamp)
 
     def claim_by_name(self, name: str, stamp: Stamp) -> Claim | None:
         """Claim a task's recurring row, due or not; None where it is claimed already."""
-        with self.engine.begin() as connection:
-            return claims.claim_by_name(connection, self._book.all.claiming, stamp, name)
+
+        def claim() -> Claim | None:
+            with self.engine.begin() as connection:
+                return claims.claim_by_name(connection, self._book.all.claiming, stamp, name)
+
+        return self._claimed(claim, stamp)
 
     def claim_job(self, name: str, stamp: Stamp) -> Claim | None:
         """Claim a task's oldest waiting job, due or not; None where there is none."""
-        with self.engine.connect() as connection:
-            claim = claims.claim_job(connection, self._book.all.claiming, stamp, name)
-            connection.commit()
-            return claim
+
+        def claim() -> Claim | None:
+            with self.engine.connect() as connection:
+                found = claims.claim_job(connection, self._book.all.claiming, stamp, name)
+                connection.commit()
+                return found
+
+        return self._claimed(claim, stamp)
+
+    def _claimed(self, claim: Callable[[], Claim | None], stamp: Stamp) -> Claim | None:
+        """Claim; where the answer was lost on its way, return what was claimed all the same.
+
+        Else the row would wait for its lease's end, and be recorded as lost without having run.
+        """
+        try:
+            return claim()
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            with suppress(DatabaseError), self.engine.connect() as connection:
+                found = answers.claimed_under(connection, self._book.all.claiming, stamp)
+                if found is not None:
+                    return found
+            raise
 
     def record(self, settlement: Settlement, then: Stamp | None) -> Recorded | Changed | Lost:
         """Write a settlement and its history row, and in the same commit claim the next row."""
