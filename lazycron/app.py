@@ -141,9 +141,12 @@ class LazyCron(Enqueuing):
             held = self._parts
             if held is None or held[0] != os.getpid():
                 store = Store(self._open(), who_we_are())
-                held = (os.getpid(), wire(self._settings, self._registry, store, self._once))
+                held = (os.getpid(), self._wire(store))
                 self._parts = held
             return held[1]
+
+    def _wire(self, store: Store) -> Parts:
+        return wire(self._settings, self._registry, store, self._once, self._aonce)
 
     @property
     def is_used(self) -> bool:

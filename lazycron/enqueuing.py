@@ -1,11 +1,11 @@
-"""Enqueueing and once keys: what a request leaves behind, alone or in its own transaction."""
+"""Enqueueing: what a request leaves behind, alone or in its own transaction."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any
 
 from lazycron.arguments import (
     Arguments,
@@ -14,38 +14,30 @@ from lazycron.arguments import (
     read_arguments,
     write_arguments,
 )
-from lazycron.durations import MICROSECOND, Duration
+from lazycron.durations import MICROSECOND
 from lazycron.errors import (
     BusyError,
     ConfigurationError,
     KeyTakenError,
-    NotInstalledError,
     UnknownTaskError,
 )
 from lazycron.jobs import JOB_STATES, Enqueuer, Job, JobResult, Using, Wish
-from lazycron.managing import Managing, Name, check_limit, on_tables, to_name
+from lazycron.keeping import Keeping
+from lazycron.managing import Name, check_limit, on_tables, to_name
 from lazycron.messages import readable_json, shown
-from lazycron.once import AsyncOnce, First, Once
 from lazycron.outcomes import State, Status
 from lazycron.parts import Parts
-from lazycron.store import DatabaseError, Fault, JobRow, JobStore, fault_of, new_token
+from lazycron.store import DatabaseError, JobRow, JobStore, new_token
 from lazycron.store.joining import at_commit, in_connection, to_connection
 from lazycron.ticks import EARLIEST
 
 logger = logging.getLogger("lazycron")
 
 MOST_TRIES = 20
-FINISH_TRIES = 5
-BUSY = (
-    "the database file is being written by somebody else, perhaps by this very request: join that "
-    "transaction with connection=, or do it after its commit (on_commit=, or later in the code)"
-)
-
-T = TypeVar("T")
 
 
-class Enqueuing(Managing):
-    """The verbs about jobs and once keys."""
+class Enqueuing(Keeping):
+    """The verbs about jobs."""
 
     waker: Callable[[], None] | None = None
 
@@ -98,6 +90,18 @@ class Enqueuing(Managing):
         return _to_job(self._job(job_id))
 
     @on_tables
+    def release_job(self, job_id: int, *, force: bool = False) -> bool:
+        """End a job's claim and record its run as lost; False where it is not running.
+
+        The loss counts as an attempt: the job runs again, or is dead after its last one. Raises
+        UnknownTaskError where there is no such job, and BusyError as `release` does.
+        """
+        parts = self._managing()
+        row = self._job(job_id)
+        held = parts.store.jobs.claim_of(job_id)
+        return self._release(held, f"job {job_id} of {row.name}", force=force)
+
+    @on_tables
     def discard_job(self, job_id: int) -> None:
         """Delete a waiting or dead job.
 
@@ -107,7 +111,10 @@ class Enqueuing(Managing):
         row = self._job(job_id)
         if not parts.store.jobs.discard(job_id, self._moment(None)):
             self._job(job_id)  # gone by now?
-            message = f"job {job_id} of {row.name} is running; it can be discarded afterwards"
+            message = (
+                f"job {job_id} of {row.name} is running; it can be discarded afterwards, or once "
+                f"it is released (`lazycron release --job {job_id}`)"
+            )
             raise BusyError(message)
         self._refresh()
 
@@ -129,32 +136,6 @@ class Enqueuing(Managing):
             error=run.message if failed else None,
             message=run.message,
         )
-
-    def once(self, key: str, *, expires: Duration | None = None, connection: object = None) -> Once:
-        """Guard an effect: `with cron.once(key) as first: if first: …`.
-
-        The key is registered before the effect; a second registration is refused and counted. An
-        exception gives it back, a crash keeps it, for ever or until it `expires`. With
-        `connection=` key and effect are the caller's transaction: both or neither. Raises
-        ArgumentsError for a key that is no text of 1 to 191 characters.
-        """
-        return self._once(key, expires=expires, connection=connection, task=None)
-
-    def aonce(
-        self, key: str, *, expires: Duration | None = None, connection: object = None
-    ) -> AsyncOnce:
-        """Do what `once` does, for `async with`; takes async connections and sessions too."""
-
-        def once(joined: object) -> Once:
-            return self._once(key, expires=expires, connection=joined, task=None)
-
-        once(connection)  # a bad key is said here and not in the block
-        return AsyncOnce(once, connection, _hop)
-
-    def _once(
-        self, key: str, *, expires: Duration | None, connection: object, task: str | None
-    ) -> Once:
-        return Once(_Keeper(self), key, task=task, expires=expires, connection=connection)
 
     # enqueueing
 
@@ -258,25 +239,6 @@ class Enqueuing(Managing):
         message = f"the holder of key {key!r} of {name} changed at each of {MOST_TRIES} looks"
         raise BusyError(message)
 
-    def _ready(self) -> Parts:
-        """Return the parts, with the tables there and the server's clock known.
-
-        It writes nothing, since this may be a request that holds SQLite's write lock.
-        """
-        parts = self.parts
-        if not parts.runner.install():
-            raise NotInstalledError
-        if parts.reference.wants_sample:
-            parts.runner.look_at_clock()
-        return parts
-
-    def _say(self, error: DatabaseError) -> None:
-        """Raise in lazycron's own words what can be said so; return from other errors."""
-        if self.parts.runner.is_missing(error):
-            raise NotInstalledError from error
-        if fault_of(error) is Fault.BUSY:
-            raise BusyError(BUSY if self.parts.store.is_sqlite else None) from error
-
     # waking up
 
     def _committed(self, connection: object) -> None:
@@ -339,87 +301,10 @@ class _Call:
         )
 
 
-class _Keeper:
-    """Once keys in the database, for the time of one block."""
-
-    def __init__(self, cron: Enqueuing) -> None:
-        self._cron = cron
-
-    def register(
-        self, key: str, task: str | None, expires: timedelta | None, connection: object
-    ) -> First:
-        cron = self._cron
-        try:
-            store = cron._ready().store.jobs  # noqa: SLF001 - one class in two halves
-            joined = None if connection is None else to_connection(connection)
-            for _ in range(MOST_TRIES):
-                now = cron._moment(None)  # noqa: SLF001 - as above
-                until = None if expires is None else now + expires
-                if store.register_once(joined, key, task, now, until):
-                    return First(mine=True, task=task, created_at=now, finished_at=None)
-                held = store.refuse_once(joined, key)
-                if held is not None:
-                    return First(
-                        mine=False,
-                        task=held.task,
-                        created_at=held.created_at,
-                        finished_at=held.finished_at,
-                    )
-        except DatabaseError as error:
-            if connection is None:
-                cron._say(error)  # noqa: SLF001 - as above
-            raise
-        message = f"once key {key!r} was taken and given back at each of {MOST_TRIES} looks"
-        raise BusyError(message)
-
-    def finish(self, key: str, first: First, connection: object) -> None:
-        """Note the end; a busy database is asked again, and keeps nobody from going on.
-
-        The effect is done by now: an error in its place would have it tried again for nothing.
-        """
-        cron = self._cron
-        joined = None if connection is None else to_connection(connection)
-        now = cron._moment(None)  # noqa: SLF001 - as above
-        for _ in range(FINISH_TRIES):
-            try:
-                cron.parts.store.jobs.finish_once(joined, key, first.created_at, now)
-            except DatabaseError as error:
-                if connection is not None or fault_of(error) is not Fault.BUSY:
-                    raise
-            else:
-                return
-        logger.warning(
-            "once key %s is kept, but its end could not be noted: the database was busy",
-            key,
-            extra={"action": "once_key_unfinished"},
-        )
-
-    def give_back(self, key: str, first: First, connection: object) -> None:
-        """Let the key go; what keeps it from that is told, the block's own error goes on."""
-        try:
-            joined = None if connection is None else to_connection(connection)
-            self._cron.parts.store.jobs.give_back_once(joined, key, first.created_at)
-        except DatabaseError as error:
-            # In a transaction that has failed the key goes with it.
-            logger.log(
-                logging.WARNING if connection is None else logging.DEBUG,
-                "once key %s could not be given back: %s",
-                key,
-                type(error).__name__,
-                extra={"action": "once_key_kept"},
-            )
-
-
 def _check_id(job_id: int) -> None:
     if isinstance(job_id, bool) or not isinstance(job_id, int) or not 0 < job_id < 2**63:
         message = f"job id {shown(job_id)}: pass a whole number from 1 up"
         raise UnknownTaskError(message)
-
-
-async def _hop(connection: object, act: Callable[[object], T]) -> T:
-    if connection is None:
-        return await asyncio.to_thread(act, None)
-    return await in_connection(connection, act)
 
 
 def _to_job(row: JobRow) -> Job:

@@ -27,7 +27,15 @@ from lazycron.runner import BUSY_NOW
 from lazycron.schedules import Every, Schedule, parse, to_zone, with_rhythm
 from lazycron.statefile import State
 from lazycron.status import Problem, TaskStatus, about_refusals, status_of
-from lazycron.store import DatabaseError, Fault, RunRecord, TaskRow, fault_of, said_by
+from lazycron.store import (
+    Abandoned,
+    DatabaseError,
+    Fault,
+    RunRecord,
+    TaskRow,
+    fault_of,
+    said_by,
+)
 from lazycron.sync import moved_to
 from lazycron.tasks import Task
 from lazycron.why import Explanation, Surroundings, with_jobs
@@ -218,15 +226,19 @@ class Managing(ABC):
         `force`. Its run, if it still goes on, then changes nothing any more.
         """
         name, parts = to_name(name), self._managing()
-        row, held = self._row(name), parts.store.claim_of(to_name(name))
+        self._row(name)
+        return self._release(parts.store.claim_of(name), name, force=force)
+
+    def _release(self, held: Abandoned | None, what: str, *, force: bool) -> bool:
         if held is None:
             return False
-        task, now = self.parts.registry.get(row.name), self._moment(None)
-        lease = (task.lease if task else None) or self.parts.settings.lease
+        parts, name, now = self.parts, held.claim.name, self._moment(None)
+        task = parts.registry.get(name)
+        lease = (task.lease if task else None) or parts.settings.lease
         renewed = held.claim.lease_until - lease
         if not force and now - renewed < lease / 2:
             message = (
-                f"{name} is running in {held.by}, which renewed its lease lately; "
+                f"{what} is running in {held.by}, which renewed its lease lately; "
                 "force=True (--force) releases it all the same"
             )
             raise BusyError(message)

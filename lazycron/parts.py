@@ -24,7 +24,7 @@ from lazycron.recording import Recorder
 from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
-from lazycron.run import MakeOnce
+from lazycron.run import MakeAsyncOnce, MakeOnce
 from lazycron.runner import Runner
 from lazycron.settings import Settings
 from lazycron.statefile import State, StateFile
@@ -70,7 +70,9 @@ class Parts:
         self.store.close()
 
 
-def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -> Parts:
+def wire(
+    settings: Settings, registry: Registry, store: Store, once: MakeOnce, aonce: MakeAsyncOnce
+) -> Parts:
     """Build the parts for this process."""
     clock = settings.clock
     facts = Facts()
@@ -120,6 +122,7 @@ def wire(settings: Settings, registry: Registry, store: Store, once: MakeOnce) -
         deciding=Deciding(registry, store, why),
         missed=Missed(store, registry, logfile),
         once=once,
+        aonce=aonce,
         install=install,
     )
     return Parts(

@@ -5,12 +5,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import LeaseLostError
 from lazycron.messages import RESULT_BYTES, Json, from_json, shown, to_json
-from lazycron.once import Once
+from lazycron.once import AsyncOnce, Once
 from lazycron.outcomes import Claim
 
 LARGEST_COUNT = 2**63 - 1
@@ -38,7 +38,16 @@ class MakeOnce(Protocol):
         """Make the block."""
 
 
-def _no_once(key: str, *, expires: Duration | None, connection: object, task: str) -> Once:
+class MakeAsyncOnce(Protocol):
+    """Makes the same block for coroutines."""
+
+    def __call__(
+        self, key: str, *, expires: Duration | None, connection: object, task: str
+    ) -> AsyncOnce:
+        """Make the block."""
+
+
+def _no_once(key: str, *, expires: Duration | None, connection: object, task: str) -> NoReturn:
     del expires, connection
     message = f"once key {key!r}: this run of {task} belongs to no LazyCron"
     raise LeaseLostError(message)
@@ -52,6 +61,7 @@ class Hands:
     stopping: Callable[[], bool]
     identify: Callable[[], str]
     once: MakeOnce = _no_once
+    aonce: MakeAsyncOnce = _no_once
 
 
 class Run:
@@ -118,6 +128,12 @@ class Run:
     def once(self, key: str, *, expires: Duration | None = None, connection: object = None) -> Once:
         """Guard an effect as `cron.once` does; the key knows this run's task."""
         return self._hands.once(key, expires=expires, connection=connection, task=self.task)
+
+    def aonce(
+        self, key: str, *, expires: Duration | None = None, connection: object = None
+    ) -> AsyncOnce:
+        """Guard an effect as `cron.aonce` does; the key knows this run's task."""
+        return self._hands.aonce(key, expires=expires, connection=connection, task=self.task)
 
     def should_stop(self) -> bool:
         """Tell whether to end early: deadline passed, lease lost, or the process is stopping."""

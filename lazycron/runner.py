@@ -22,7 +22,7 @@ from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.reports import Decisions, RunResult, TickReport, to_result
-from lazycron.run import Hands, MakeOnce, Run
+from lazycron.run import Hands, MakeAsyncOnce, MakeOnce, Run
 from lazycron.store import (
     EPOCH,
     DatabaseError,
@@ -63,6 +63,7 @@ class Runner:
         deciding: Deciding,
         missed: Missed,
         once: MakeOnce,
+        aonce: MakeAsyncOnce,
         install: Callable[[], bool],
     ) -> None:
         self.activity = activity
@@ -79,6 +80,7 @@ class Runner:
         self._deciding = deciding
         self._missed = missed
         self._once = once
+        self._aonce = aonce
         self._install = install
         self._installation: str | None = None
 
@@ -371,7 +373,13 @@ class Runner:
             spent = timedelta(seconds=self._clock.monotonic() - tick.begun)
             return spent >= tick.door.budget.length or self.activity.stopping.is_set()
 
-        hands = Hands(save=save, stopping=stopping, identify=self._identify, once=self._once)
+        hands = Hands(
+            save=save,
+            stopping=stopping,
+            identify=self._identify,
+            once=self._once,
+            aonce=self._aonce,
+        )
         deadline = None if task.timeout is None else claim.started_at + task.timeout
         return Execution(
             run=Run(claim, hands, deadline),

@@ -60,3 +60,15 @@ def statuses(engine: Engine, name: str | None = None) -> list[str]:
 def text_of(url: URL) -> str:
     """Write a URL with its password."""
     return url.render_as_string(hide_password=False)
+
+
+ASYNC_DRIVERS = {
+    "sqlite": "sqlite+aiosqlite",
+    "postgresql": "postgresql+asyncpg",
+    "mariadb": "mariadb+aiomysql",
+}
+
+
+def asynchronous(url: URL) -> URL:
+    """Return the URL by which an async app opens the same database."""
+    return url.set(drivername=ASYNC_DRIVERS[url.get_backend_name()])

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import URL, create_engine, select
 
-from lazycron import LazyCron
+from lazycron import LazyCron, Run
 from lazycron.cli import output
 from lazycron.cli.verbs import lazycron
 from lazycron.schema import lazycron_action
@@ -328,6 +328,30 @@ def test_release_ends_a_live_claim_only_by_force(
     assert "--force" in shown[0].stderr
     assert [run.status for run in cron.history("nightly")] == ["lost"]
     assert call("release", "nightly").exit_code == 1
+
+
+def test_release_takes_a_job_by_its_id(call: Call, sqlite: URL, make_cron: MakeCron) -> None:
+    """A task's name stands for its schedule's run."""
+    shown = []
+    other = make_cron(sqlite)
+
+    @other.task
+    def mail(run: Run) -> None:
+        shown.append(call("release", "--job", str(run.id)))
+        shown.append(call("release", "--job", str(run.id), "--force"))
+
+    call("list")
+    job = mail.enqueue()
+    other.run_due()
+    assert [one.exit_code for one in shown] == [1, 0]
+    assert shown[1].stdout == f"job {job.id} is released; its run is recorded as lost.\n"
+    assert ("release", None, f"job {job.id}, force") in [found[1:] for found in actions(sqlite)]
+    assert [run.status for run in other.history("mail")] == ["lost"]
+    for wrong in (["release"], ["release", "nightly", "--job", "1"]):
+        ended = call(*wrong)
+        assert ended.exit_code == 2
+        assert "pass a task's NAME, or --job ID, and not both" in ended.stderr
+    assert call("release", "--job", "999").exit_code == 2
 
 
 def test_forget_takes_only_rows_without_code(call: Call, sqlite: URL, make_cron: MakeCron) -> None:

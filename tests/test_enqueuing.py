@@ -42,7 +42,7 @@ from lazycron.store import EPOCH
 from lazycron.testing import ManualClock, drain
 from tests.conftest import START, MakeCron
 from tests.processes import Wire, children, rounds
-from tests.tables import text_of
+from tests.tables import asynchronous, text_of
 
 ALL = Budget(None, None)
 
@@ -410,16 +410,10 @@ def test_a_session_is_joined_as_a_connection_is(
     assert work == [2]
 
 
-ASYNC_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
-
-
 @pytest.fixture
 def async_app(url: URL) -> AsyncEngine:
     """The app's engine, if it is an async one."""
-    driver = ASYNC_DRIVERS.get(url.get_backend_name())
-    if driver is None:
-        pytest.skip("the dev extra has no async driver for MariaDB")
-    return create_async_engine(url.set(drivername=driver))
+    return create_async_engine(asynchronous(url))
 
 
 def test_async_connections_and_sessions_are_joined_from_a_coroutine(

@@ -339,7 +339,9 @@ def test_a_job_is_discarded_unless_it_runs(cron: LazyCron, clock: ManualClock) -
 
     dead = work.enqueue()
     kill_after(cron, clock, 1)
-    assert tried == [f"job {dead.id} of work is running; it can be discarded afterwards"]
+    [said] = tried
+    assert said.startswith(f"job {dead.id} of work is running; it can be discarded afterwards")
+    assert f"`lazycron release --job {dead.id}`" in said
     waiting = work.using(delay="1h").enqueue()
     for job in (dead, waiting):
         cron.discard_job(job.id or 0)
@@ -347,6 +349,34 @@ def test_a_job_is_discarded_unless_it_runs(cron: LazyCron, clock: ManualClock) -
             cron.discard_job(job.id or 0)
     assert cron.jobs() == []
     assert cron.state().next is None
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_running_job_is_released_by_force_and_its_loss_is_an_attempt(
+    cron: LazyCron, clock: ManualClock, limit: int
+) -> None:
+    """It runs again, or is dead after its last; the end of the run that hung changes nothing."""
+    seen = []
+
+    @cron.task(retry=Retry(limit=limit))
+    def work(run: Run) -> None:
+        seen.append(run.attempt)
+        if len(seen) == 1:
+            with pytest.raises(BusyError, match=rf"job {run.id} of work is running in .* lately"):
+                cron.release_job(run.id)
+            assert cron.release_job(run.id, force=True)
+            assert not cron.release_job(run.id, force=True)
+
+    job = work.enqueue()
+    assert not cron.release_job(job.id or 0)
+    assert [run.status for run in cron.run_due().runs] == []
+    assert [run.status for run in cron.history("work")] == ["lost"]
+    assert [one.status for one in cron.jobs()] == (["dead"] if limit == 1 else ["waiting"])
+    clock.tick("1s")
+    cron.run_due()
+    assert seen == [1, 2][:limit]
+    with pytest.raises(UnknownTaskError, match="no job has the id 999"):
+        cron.release_job(999)
 
 
 def test_jobs_are_listed_by_what_they_are_doing(cron: LazyCron) -> None:
@@ -429,6 +459,7 @@ def test_verbs_about_jobs_say_that_the_tables_are_missing(
         lambda one: one.result(1),
         lambda one: one.retry_job(1),
         lambda one: one.discard_job(1),
+        lambda one: one.release_job(1),
         lambda one: one.once("key").__enter__(),
     )
     for verb in verbs:

@@ -12,14 +12,14 @@ from sqlalchemy import URL, Engine, create_engine, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from lazycron import LazyCron, Run
+from lazycron import LazyCron, Retry, Run
 from lazycron.errors import ArgumentsError, BusyError, ConfigurationError, ScheduleError
 from lazycron.once import Crash, First
 from lazycron.schema import lazycron_setting, once_key
 from lazycron.testing import ManualClock, drain, repeat
 from tests.conftest import START, MakeCron
 from tests.processes import Child, Wire, children, rounds
-from tests.tables import text_of
+from tests.tables import asynchronous, text_of
 
 
 @pytest.fixture
@@ -276,6 +276,24 @@ def test_coroutines_have_their_own_form(cron: LazyCron, engine: Engine) -> None:
     assert keys(engine) == {"key": (True, 1)}
 
 
+def test_a_run_has_it_too_and_its_keys_are_its_tasks(cron: LazyCron, engine: Engine) -> None:
+    """As `run.once`, for tasks that are coroutines."""
+    seen: list[First] = []
+
+    @cron.task(retry=Retry(limit=1))
+    async def send(run: Run) -> None:
+        async with run.aonce("mail") as first:
+            seen.append(first)
+        async with run.aonce("fails"):
+            raise LookupError
+
+    send.enqueue()
+    send.enqueue()
+    cron.run_due()
+    assert [(bool(first), first.task) for first in seen] == [(True, "send"), (False, "send")]
+    assert keys(engine) == {"mail": (True, 1)}
+
+
 def test_a_coroutine_that_is_cancelled_while_it_registers_leaves_no_key(
     cron: LazyCron, engine: Engine
 ) -> None:
@@ -308,13 +326,9 @@ def test_a_coroutine_that_is_cancelled_while_it_registers_leaves_no_key(
 
 def test_async_sessions_are_joined(cron: LazyCron, url: URL, engine: Engine) -> None:
     """Both or neither."""
-    drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
-    driver = drivers.get(url.get_backend_name())
-    if driver is None:
-        pytest.skip("the dev extra has no async driver for MariaDB")
 
     async def main() -> None:
-        app = create_async_engine(url.set(drivername=driver))
+        app = create_async_engine(asynchronous(url))
         for ending in ("rollback", "commit"):
             async with AsyncSession(app) as session:
                 async with cron.aonce("key", connection=session) as first:

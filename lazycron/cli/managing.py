@@ -3,7 +3,7 @@
 import click
 
 from lazycron.cli.failures import Failed
-from lazycron.cli.options import DurationType, json_option, name_argument
+from lazycron.cli.options import MAYBE_NAME, DurationType, json_option, name_argument
 from lazycron.cli.output import as_json, seen_from
 from lazycron.cli.session import Session, pass_session
 from lazycron.durations import Duration, in_words, to_duration
@@ -56,16 +56,28 @@ def reset(session: Session, name: str) -> None:
 
 
 @click.command()
-@name_argument
+@MAYBE_NAME
+@click.option("--job", "job_id", type=click.IntRange(min=1), metavar="ID", help="A job's run.")
 @click.option("--force", is_flag=True, help="Even if the run gave a sign of life lately.")
 @pass_session
-def release(session: Session, name: str, *, force: bool) -> None:
-    """End the claim of a run that hangs or has died; the run is recorded as lost."""
-    if not session.cron.release(name, force=force):
-        message = f"{name} is not running; there is nothing to release"
+def release(session: Session, name: str | None, *, job_id: int | None, force: bool) -> None:
+    """End the claim of a run that hangs or has died; the run is recorded as lost.
+
+    NAME is a task whose schedule's run is meant; of a job, pass its ID.
+    """
+    if name is not None and job_id is None:
+        what, released = name, session.cron.release(name, force=force)
+    elif name is None and job_id is not None:
+        what, released = f"job {job_id}", session.cron.release_job(job_id, force=force)
+    else:
+        message = "pass a task's NAME, or --job ID, and not both"
+        raise click.UsageError(message)
+    if not released:
+        message = f"{what} is not running; there is nothing to release"
         raise Failed(message)
-    session.acted("release", name, "force" if force else "")
-    click.echo(f"{name} is released; its run is recorded as lost.")
+    detail = [] if job_id is None else [what]
+    session.acted("release", name, ", ".join(detail + ["force"] * force))
+    click.echo(f"{what} is released; its run is recorded as lost.")
 
 
 @click.command()

@@ -8,13 +8,14 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
-from lazycron.store import counted, history, jobs, once
+from lazycron.store import counted, history, jobs, once, settlements
 from lazycron.store.counted import Counted
 from lazycron.store.engine import hasty_engine
 from lazycron.store.faults import DatabaseError, is_deadlock
 from lazycron.store.history import RunRecord
 from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.once import OnceRow
+from lazycron.store.settlements import Abandoned
 from lazycron.store.transaction import Transactions
 
 # How often a statement that lost a deadlock is sent again.
@@ -109,6 +110,12 @@ class JobStore:
         """Read a job by its id."""
         with self._engine.connect() as connection:
             return jobs.by_id(connection, job_id)
+
+    def claim_of(self, job_id: int) -> Abandoned | None:
+        """Read who holds a job's row, if anybody does."""
+        with self._engine.connect() as connection:
+            row = connection.execute(settlements.CLAIM_OF_JOB, {"p_id": job_id}).one_or_none()
+        return None if row is None else settlements.to_abandoned(row)
 
     def listed(self, status: str | None, limit: int) -> list[JobRow]:
         """Read jobs of one status or of all, the first due first."""

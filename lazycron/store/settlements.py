@@ -212,6 +212,9 @@ def select_abandoned(names: Sequence[str]) -> Select[Any]:
 CLAIM_OF = select(*ABANDONED_COLUMNS).where(
     t.c.name == bindparam("p_name"), t.c.key == RECURRING, t.c.lock_token.is_not(null())
 )
+CLAIM_OF_JOB = select(*ABANDONED_COLUMNS).where(
+    t.c.id == bindparam("p_id"), t.c.lock_token.is_not(null())
+)
 
 
 def to_abandoned(row: Row[*tuple[Any, ...]]) -> Abandoned:
