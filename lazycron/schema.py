@@ -130,6 +130,8 @@ NAMING = {
 }
 # Said again where a row is inserted unless its key is taken.
 HAS_KEY = text("key IS NOT NULL")
+# Most once keys are registered by one caller and kept for ever; those that others wanted are few.
+WAS_REFUSED = text("refused > 0")
 metadata = MetaData(naming_convention=NAMING)
 
 scheduled_task = Table(
@@ -213,6 +215,7 @@ once_key = Table(
     Column("expires_at", UTCDateTime, nullable=True),
     Column("refused", Integer, nullable=False, server_default="0"),
     Index(None, "expires_at"),
+    Index(None, "refused", "task", sqlite_where=WAS_REFUSED, postgresql_where=WAS_REFUSED),
 )
 
 lazycron_action = Table(

@@ -4,9 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, text
+from sqlalchemy import URL, Engine, insert, text
 
 from lazycron import LazyCron
+from lazycron.schema import once_key, scheduled_task
 from lazycron.testing import ManualClock
 from tests.conftest import START, MakeCron
 from tests.tables import put_rows
@@ -156,10 +157,7 @@ def crowded(cron: LazyCron, clock: ManualClock) -> LazyCron:
     put_rows(engine, [f"off{number}" for number in range(500)], due=START - 1000 * HOUR)
     with engine.begin() as connection:
         connection.execute(text("UPDATE scheduled_task SET enabled = false WHERE name LIKE 'off%'"))
-    with engine.connect() as connection:
-        table = " TABLE" if engine.dialect.name == "mariadb" else ""
-        connection.exec_driver_sql(f"ANALYZE{table} scheduled_task")
-        connection.commit()
+    count_rows(engine, "scheduled_task")
     return cron
 
 
@@ -179,6 +177,58 @@ def test_claims_and_the_next_due_instant_come_from_the_index(crowded: LazyCron) 
     for one in (claimed, next_due):
         for bad in ("SCAN", "Seq Scan", "filesort", "Sort", "TEMP B-TREE", "ALL"):
             assert bad not in one, one
+
+
+def count_rows(engine: Engine, name: str) -> None:
+    """Let the database count a table's rows, as it does by itself now and then."""
+    with engine.connect() as connection:
+        table = " TABLE" if engine.dialect.name == "mariadb" else ""
+        connection.exec_driver_sql(f"ANALYZE{table} {name}")
+        connection.commit()
+
+
+@pytest.mark.parametrize("counted", [False, True], ids=["new", "analyzed"])
+def test_among_ten_thousand_jobs_without_a_key_the_keys_have_an_index(
+    cron: LazyCron, clock: ManualClock, *, counted: bool
+) -> None:
+    """The recurring row's turn, its record, and the job that holds a key."""
+    index = "uq_scheduled_task_name_key"
+    job = cron.task(name="job")(lambda: None)
+    settle(cron, clock, 1)
+    engine = cron.parts.store.engine
+    held = job.using(key="k").enqueue()
+    at = {"next_run_at": START, "scheduled_for": START, "created_at": START}
+    with engine.begin() as connection:
+        rows = [{"name": "job", "arguments": "{}"} | at for _ in range(10_000)]
+        connection.execute(insert(scheduled_task), rows)
+    if counted:
+        count_rows(engine, "scheduled_task")
+    hasty = cron.parts.store.jobs._hasty
+    found = tick(cron)
+    claim = "FOR UPDATE" if engine.dialect.name == "mariadb" else "UPDATE"
+    turn = explained(engine, found, claim, "last_status")
+    with watch(hasty) as asked:
+        assert job.using(key="k").enqueue().id == held.id
+    by_key = explained(engine, asked, "SELECT", "scheduled_task")
+    for one in (turn, by_key):
+        assert index in one, one
+
+
+def test_refused_once_keys_are_counted_from_an_index(cron: LazyCron) -> None:
+    """Among thousands that are kept for ever, and were never asked for again."""
+    cron.task(every="hour", name="chore")(lambda: None)
+    cron.sync()
+    engine = cron.parts.store.engine
+    with engine.begin() as connection:
+        kept = [{"key": f"key{number}", "created_at": START} for number in range(5000)]
+        connection.execute(insert(once_key), kept)
+    with cron.once("key7") as first:
+        assert not first
+    count_rows(engine, "once_key")
+    with watch(engine) as found:
+        cron.overview()
+    refused = explained(engine, found, "refused > 0")
+    assert "ix_once_key_refused_task" in refused, refused
 
 
 def test_the_floor_stands_in_every_look(crowded: LazyCron, clock: ManualClock) -> None:

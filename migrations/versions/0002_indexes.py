@@ -1,7 +1,8 @@
-"""A job's row and each run have one index entry less to write.
+"""Indexes: one entry less for each job and each run, and one for refused once keys.
 
 The history is pruned by id instead of by age's own index, and a job without a key is not in the
-index of the keys, where the database can leave it out.
+index of the keys, where the database can leave it out. Refused once keys are few, and have an
+index: an overview would otherwise read all keys that were ever kept.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ depends_on = None
 BY_AGE = "ix_task_run_started_at"
 KEYS = "uq_scheduled_task_name_key"
 HAS_KEY = "key IS NOT NULL"
+REFUSED = "ix_once_key_refused_task"
+WAS_REFUSED = "refused > 0"
 
 
 def upgrade() -> None:
@@ -28,24 +31,27 @@ def upgrade() -> None:
     if _can_leave_out() and KEYS in _constraints():
         _drop_constraint()
     if KEYS not in _indexes("scheduled_task"):
-        part = sa.text(HAS_KEY)
-        op.create_index(
-            KEYS,
-            "scheduled_task",
-            ["name", "key"],
-            unique=True,
-            sqlite_where=part,
-            postgresql_where=part,
-        )
+        _make_index(KEYS, "scheduled_task", ["name", "key"], HAS_KEY, unique=True)
+    if REFUSED not in _indexes("once_key"):
+        _make_index(REFUSED, "once_key", ["refused", "task"], WAS_REFUSED)
 
 
 def downgrade() -> None:
     """Widen the one, make the other anew."""
+    if REFUSED in _indexes("once_key"):
+        op.drop_index(REFUSED, "once_key")
     if _can_leave_out():
         op.drop_index(KEYS, "scheduled_task")
         _add_constraint()
     if BY_AGE not in _indexes("task_run"):
         op.create_index(BY_AGE, "task_run", ["started_at"])
+
+
+def _make_index(
+    name: str, table: str, columns: list[str], where: str, *, unique: bool = False
+) -> None:
+    part = sa.text(where)
+    op.create_index(name, table, columns, unique=unique, sqlite_where=part, postgresql_where=part)
 
 
 def _can_leave_out() -> bool:
