@@ -231,3 +231,5 @@ def count_statements() -> Iterator[list[str]]:
         yield found
     finally:
         event.remove(Engine, "before_cursor_execute", heard)
+        # Removing does not say it: all engines of this process would be taken for listened to.
+        Engine._has_events = False
