@@ -26,6 +26,7 @@ from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.run import MakeAsyncOnce, MakeOnce
 from lazycron.runner import Runner
+from lazycron.running import Running
 from lazycron.settings import Settings
 from lazycron.statefile import State, StateFile
 from lazycron.store import Store
@@ -105,6 +106,18 @@ def wire(
         refresh.refresh(Moments(reference))
 
     leases = Leases(store.renew, outlived, clock)
+    running = Running(
+        store=store,
+        registry=registry,
+        facts=facts,
+        reference=reference,
+        activity=activity,
+        lease_of=sync.lease_of,
+        leases=leases,
+        recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
+        once=once,
+        aonce=aonce,
+    )
     runner = Runner(
         store=store,
         registry=registry,
@@ -113,16 +126,13 @@ def wire(
         activity=activity,
         sync=sync,
         burial=Burial(store, registry.policy_of, logfile, reference, sync.lease_of_name),
-        leases=leases,
-        recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
+        running=running,
         refresh=refresh,
         pruning=Pruning(
             store, clock.monotonic, keep_runs=settings.keep_runs, keep_age=settings.keep_age
         ),
         deciding=Deciding(registry, store, why),
         missed=Missed(store, registry, logfile),
-        once=once,
-        aonce=aonce,
         install=install,
     )
     return Parts(

@@ -10,19 +10,16 @@ from lazycron.activity import Activity
 from lazycron.burial import BETWEEN_LOOKS, Burial
 from lazycron.deciding import Deciding
 from lazycron.errors import BusyError, ConfigurationError, NotInstalledError
-from lazycron.execute import Execution, execute
 from lazycron.facts import Facts
-from lazycron.leases import Lease, Leases
 from lazycron.missed import Missed
 from lazycron.moments import Moments
-from lazycron.outcomes import RECURRING, Claim, Outcome, Status
+from lazycron.outcomes import Claim, Outcome, Status
 from lazycron.pruning import Pruning
-from lazycron.recording import Recorder
 from lazycron.reference import Reference
 from lazycron.refresh import Refresh
 from lazycron.registry import Registry
 from lazycron.reports import Decisions, RunResult, TickReport, to_result
-from lazycron.run import Hands, MakeAsyncOnce, MakeOnce, Run
+from lazycron.running import Running
 from lazycron.store import (
     EPOCH,
     DatabaseError,
@@ -34,8 +31,7 @@ from lazycron.store import (
     said_by,
 )
 from lazycron.sync import Sync
-from lazycron.tasks import Task
-from lazycron.ticks import EARLIEST, Door, Tick
+from lazycron.ticks import Door, Tick
 
 logger = logging.getLogger("lazycron")
 
@@ -56,14 +52,11 @@ class Runner:
         activity: Activity,
         sync: Sync,
         burial: Burial,
-        leases: Leases,
-        recorder: Recorder,
+        running: Running,
         refresh: Refresh,
         pruning: Pruning,
         deciding: Deciding,
         missed: Missed,
-        once: MakeOnce,
-        aonce: MakeAsyncOnce,
         install: Callable[[], bool],
     ) -> None:
         self.activity = activity
@@ -73,16 +66,12 @@ class Runner:
         self._clock = reference
         self._sync = sync
         self._burial = burial
-        self._leases = leases
-        self._recorder = recorder
+        self._running = running
         self._refresh = refresh
         self._pruning = pruning
         self._deciding = deciding
         self._missed = missed
-        self._once = once
-        self._aonce = aonce
         self._install = install
-        self._installation: str | None = None
 
     def run_due(self, door: Door) -> TickReport:
         """Run due rows while the budget lasts, and report.
@@ -179,7 +168,7 @@ class Runner:
         self._facts.installed = False
         self._facts.lower_floor(EPOCH)
         self._facts.replaced_at = self._clock.now()
-        self._installation = None
+        self._running.begin_anew()
         self._sync.begin_anew()
         logger.warning(
             "the database file was replaced or deleted; what is there now is opened",
@@ -202,7 +191,7 @@ class Runner:
             try:
                 yield
             finally:
-                self._recorder.flush()
+                self._running.flush()
 
     def _begin(self, door: Door) -> Tick:
         moments = Moments(self._clock, door.now)
@@ -302,47 +291,12 @@ class Runner:
         return self._facts.floor_at(self._clock.monotonic())
 
     def _work_off(self, claim: Claim, tick: Tick, *, more: bool) -> Claim | None:
-        """Execute, settle and record one claim; return the next one, claimed in the same commit."""
-        task = self._registry[claim.name]
-        length = self._sync.lease_of(task)
+        """Run one claim; return the next one, claimed in the commit of its record."""
         if not tick.executed:
             self._tell_lease_end(tick)
-        begun = self._clock.monotonic()
-
-        def now() -> datetime:
-            # Not the start plus what has passed: a clock that was put right meanwhile is right.
-            if tick.door.now is None:
-                return self._clock.now()
-            return tick.door.now + timedelta(seconds=self._clock.monotonic() - begun)
-
-        # The lease is let go last, so that it is renewed while the record is tried again.
-        with (
-            self.activity.in_a_run(),
-            self._leases.hold(claim, length, task.timeout, now) as lease,
-        ):
-            execution = self._execution(task, claim, lease, tick)
-            inside = EARLIEST.set(tick.earliest)
-            try:
-                outcome = execute(task, execution, claim.arguments)
-            finally:
-                EARLIEST.reset(inside)
-            tick.interrupted = outcome.interrupted
-            tick.executed += 1
-            recorded = self._recorder.record(
-                claim,
-                outcome,
-                earliest=tick.earliest,
-                give_up_at=self._clock.monotonic() + length.total_seconds(),
-                then=self._stamp_if_any_left(tick) if more else None,
-            )
-        if claim.key == RECURRING:
-            tick.recurring.append(claim.name)
-        else:
-            self._facts.jobs_seen = True
-        if recorded is None:
-            return None
-        tick.runs.append(to_result(claim, outcome))
-        return recorded.next
+        return self._running.work_off(
+            claim, tick, then=lambda: self._stamp_if_any_left(tick) if more else None
+        )
 
     def _tell_lease_end(self, tick: Tick) -> None:
         """Let the state file name the lease's end, so that others do not look while this runs."""
@@ -351,49 +305,6 @@ class Runner:
         except DatabaseError as error:
             # The claim is ours all the same; the run goes on and its record is tried again.
             self._note(error, tick)
-
-    def _execution(self, task: Task, claim: Claim, lease: Lease, tick: Tick) -> Execution:
-        def save(text: str, done: int | None, total: int | None) -> bool:
-            # Renewals end with a task's time-out, whether it goes on or not.
-            until = None if timed_out() else lease.now() + lease.length
-            kept = self._store.checkpoint(claim, text, done, total, until)
-            lease.lost = lease.lost or not kept
-            if kept:
-                tick.door.progressed(claim.name, done, total)
-            return kept
-
-        def timed_out() -> bool:
-            end = lease.last_renewal
-            return end is not None and self._clock.monotonic() >= end
-
-        def stopping() -> bool:
-            return timed_out() or lease.lost or self.activity.stopping.is_set()
-
-        def pause() -> bool:
-            spent = timedelta(seconds=self._clock.monotonic() - tick.begun)
-            return spent >= tick.door.budget.length or self.activity.stopping.is_set()
-
-        hands = Hands(
-            save=save,
-            stopping=stopping,
-            identify=self._identify,
-            once=self._once,
-            aonce=self._aonce,
-        )
-        deadline = None if task.timeout is None else claim.started_at + task.timeout
-        return Execution(
-            run=Run(claim, hands, deadline),
-            started_at=claim.started_at,
-            monotonic=self._clock.monotonic,
-            bridge=tick.door.bridge,
-            interrupted=tick.door.interrupted,
-            pause=pause,
-        )
-
-    def _identify(self) -> str:
-        if self._installation is None:
-            self._installation = self._store.installation_id(self._clock.now())
-        return self._installation
 
     def _obey(self, tick: Tick) -> None:
         """Obey a real interruption, now that it is recorded.

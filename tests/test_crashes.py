@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, event
 
-from lazycron import Budget, LazyCron, runner
+from lazycron import Budget, LazyCron, running
 from lazycron.execute import execute
 from lazycron.outcomes import Settlement
 from lazycron.store import EPOCH, Stamp
@@ -50,7 +50,7 @@ def before_the_task(wire: Wire, cron: LazyCron) -> None:
         wire.halt_here(HERE)
         return execute(*values)
 
-    vars(runner)["execute"] = halting
+    vars(running)["execute"] = halting
 
 
 def in_the_task(wire: Wire, cron: LazyCron) -> None:

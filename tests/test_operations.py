@@ -134,7 +134,7 @@ def do_record_after_a_change(scene: Scene) -> object:
     scene.cron.set_interval(NAME, "2m")
     held = scene.held
     answer = scene.cron.parts.store.record(settled(scene.cron, held), None)
-    recorded = scene.cron.parts.runner._recorder.record(
+    recorded = scene.cron.parts.runner._running._recorder.record(
         held,
         Outcome(status=Status.OK),
         earliest=held.started_at,

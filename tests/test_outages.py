@@ -800,7 +800,7 @@ def test_an_app_s_pool_of_one_connection_or_none_is_enough(
         raise RuntimeError(message)
 
     renewed = threading.Event()
-    leases = cron.parts.runner._leases
+    leases = cron.parts.runner._running._leases
     renew = leases._renew
 
     def renewing(*values: Any) -> bool:

@@ -116,7 +116,7 @@ class Forking:
 
     def _hold_used(self) -> None:
         runner = self.cron.parts.runner
-        with runner._leases._changed, runner.activity._idle:
+        with runner._running._leases._changed, runner.activity._idle:
             self._hold()
 
     def fork(self) -> str:

@@ -347,7 +347,7 @@ class Renewals:
 
     def __init__(self, cron: LazyCron, clock: ManualClock) -> None:
         self._clock = clock
-        self._leases = cron.parts.runner._leases
+        self._leases = cron.parts.runner._running._leases
         self._renew = self._leases._renew
         self._leases._renew = self._seen
         self._done = threading.Semaphore(0)
