@@ -17,9 +17,9 @@ from lazycron.store.postgresql import PostgreSQL
 from lazycron.store.sqlite import SQLite
 
 CLOCKS: Mapping[str, ColumnElement[datetime]] = {
-    "postgresql": func.clock_timestamp(type_=UTCDateTime),
-    "mariadb": func.utc_timestamp(literal_column("6"), type_=UTCDateTime),
-    "mysql": func.utc_timestamp(literal_column("6"), type_=UTCDateTime),
+    "postgresql": func.clock_timestamp(type_=UTCDateTime).label("clock"),
+    "mariadb": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
+    "mysql": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
 }
 DIALECTS: Mapping[str, type[Portable]] = {
     "sqlite": SQLite,
@@ -83,6 +83,6 @@ class Phrasebook:
         return Phrases(
             claiming,
             DIALECTS.get(self._database, Portable)(claiming),
-            first if clock is None else select(first.scalar_subquery(), clock),
+            first if clock is None else select(first.scalar_subquery().label("next_run_at"), clock),
             settlements.select_abandoned(claiming.names),
         )

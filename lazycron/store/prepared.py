@@ -15,6 +15,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 Statement = Select[Any] | Update | Delete | Insert
 Process = Callable[[Any], Any]
+# Each set of known names has a dozen statements; whoever registers tasks all the time has many sets.
+MOST_KEPT = 500
 # A row's columns, by position and as attributes of their names.
 AnyRow = Any
 
@@ -89,6 +91,8 @@ class Prepare:
         """Return a statement as it is sent; `values` says which of its parameters vary."""
         found = self._known.get(id(statement))
         if found is None:
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
             found = self._known[id(statement)] = Prepared(statement, self._dialect, values)
         return found
 

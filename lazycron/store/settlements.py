@@ -9,7 +9,6 @@ from sqlalchemy import (
     Boolean,
     ColumnElement,
     Delete,
-    Row,
     Select,
     Text,
     Update,
@@ -31,6 +30,7 @@ from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW, is_known
 from lazycron.store.history import insert_run
+from lazycron.store.prepared import AnyRow
 from lazycron.store.transaction import Transaction
 
 Writes = Mapping[Ending, Update | Delete]
@@ -217,7 +217,7 @@ CLAIM_OF_JOB = select(*ABANDONED_COLUMNS).where(
 )
 
 
-def to_abandoned(row: Row[*tuple[Any, ...]]) -> Abandoned:
+def to_abandoned(row: AnyRow) -> Abandoned:
     """Read a claimed row back as the claim somebody holds or held."""
     claim = Claim(
         id=row.id,

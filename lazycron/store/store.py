@@ -221,9 +221,9 @@ class Store(Recurring, Shared):
 
     def abandoned(self, now: datetime, floor: datetime) -> list[Abandoned]:
         """Read the known tasks' claims whose lease has ended."""
-        with self.engine.connect() as connection:
-            found = connection.execute(self._book.all.abandoned, {"p_now": now, "p_floor": floor})
-            return [settlements.to_abandoned(row) for row in found]
+        with self._begin() as begun:
+            found = begun.all(self._book.all.abandoned, {"p_now": now, "p_floor": floor})
+        return [settlements.to_abandoned(row) for row in found]
 
     def write_lock_is_free(self) -> bool:
         """Tell whether SQLite's write lock can be had without waiting; True on the servers."""
@@ -258,10 +258,8 @@ class Store(Recurring, Shared):
 
         The latter is None on SQLite, which has no clock of its own. `without` leaves names out.
         """
-        with self.engine.connect() as connection:
-            row = connection.execute(
-                self._book.without(without).next_due, {"p_floor": floor}
-            ).one_or_none()
+        with self._begin() as begun:
+            row = begun.one(self._book.without(without).next_due, {"p_floor": floor})
         if row is None:
             return None, None
         return row[0], row[1] if len(row) > 1 else None

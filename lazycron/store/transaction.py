@@ -36,6 +36,9 @@ class Transaction(Protocol):
     def one(self, statement: Statement, values: Values) -> AnyRow | None:
         """Send a statement and return the one row there may be, as the columns' types have it."""
 
+    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+        """Send a statement and return its rows."""
+
     def commit(self) -> None:
         """Commit; the next statement begins anew."""
 
@@ -101,9 +104,13 @@ class OnConnection:
 
     def one(self, statement: Statement, values: Values) -> AnyRow | None:
         """Send a statement and return the one row there may be, as the columns' types have it."""
+        found = self.all(statement, values)
+        return found[0] if found else None
+
+    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+        """Send a statement and return its rows."""
         prepared = self._prepared(statement, values)
-        rows = self._send(prepared, values, reads=True)[1]
-        return prepared.read(rows[0]) if rows else None
+        return [prepared.read(row) for row in self._send(prepared, values, reads=True)[1]]
 
     def commit(self) -> None:
         """Commit; the next statement begins anew."""
@@ -193,14 +200,19 @@ class BareTransaction:
 
     def one(self, statement: Statement, values: Values) -> AnyRow | None:
         """Send a statement and return the one row there may be, as the columns' types have it."""
+        # All of them: a statement with RETURNING is done only when it was read to its end.
+        found = self.all(statement, values)
+        return found[0] if found else None
+
+    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+        """Send a statement and return its rows."""
         prepared = self._prepare(statement, values)
         self._send(prepared, values)
         try:
-            # All of them: a statement with RETURNING is done only when it was read to its end.
             rows = self._cursor.fetchall()
         except Exception as error:
             raise self._translated(error, prepared.text) from error
-        return prepared.read(rows[0]) if rows else None
+        return [prepared.read(row) for row in rows]
 
     def commit(self) -> None:
         """Commit; the next statement begins anew."""
