@@ -15,7 +15,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 Statement = Select[Any] | Update | Delete | Insert
 Process = Callable[[Any], Any]
-# Each set of known names has a dozen statements; whoever registers tasks all the time has many sets.
+# A dozen for each set of known names; whoever registers tasks all the time has many sets.
 MOST_KEPT = 500
 # A row's columns, by position and as attributes of their names.
 AnyRow = Any
