@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, inspect, select, text
 from lazycron.errors import BusyError
 from lazycron.schema import TABLES, lazycron_version, metadata, missing_tables
 
-HEAD = "0002"
+HEAD = "0001"
 LOCK = "lazycron migrate"
 # Longer than a migration takes, shorter than an operator's patience.
 PATIENCE = 60

@@ -93,7 +93,7 @@ def test_missing_tables_are_named(url: URL, make_cron: MakeCron) -> None:
 
 @pytest.mark.parametrize(
     ("revision", "what"),
-    [("0001", "run `lazycron migrate`"), ("9999", "is an older version of it served here?")],
+    [("0000", "run `lazycron migrate`"), ("9999", "is an older version of it served here?")],
 )
 def test_tables_of_another_version_are_named(
     url: URL, make_cron: MakeCron, revision: str, what: str

@@ -3,16 +3,15 @@
 from sqlalchemy import Engine, bindparam, select
 
 from lazycron.schema import lazycron_setting
-from lazycron.store.prepared import MOST_KEPT, Prepare, prepare_for
+from lazycron.store.prepared import MOST_KEPT, Prepare
 from lazycron.store.transaction import Transactions
 from tests.conftest import START
 
 
-def test_a_statement_is_prepared_once_for_all_engines_of_a_dialect(engine: Engine) -> None:
+def test_a_statement_is_prepared_once(engine: Engine) -> None:
     """However often it is sent."""
     query = select(lazycron_setting.c.value).where(lazycron_setting.c.name == bindparam("p_name"))
-    prepare = prepare_for(engine.dialect)
-    assert prepare_for(engine.dialect) is prepare
+    prepare = Prepare(engine.dialect)
     assert prepare(query, {"p_name": "a"}) is prepare(query, {"p_name": "b"})
 
 

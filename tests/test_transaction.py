@@ -5,6 +5,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from sqlalchemy import Engine, bindparam, create_engine, event, insert, make_url, select, text
@@ -12,8 +13,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, Stateme
 
 from lazycron.schema import lazycron_setting, metadata
 from lazycron.store import Fault, fault_of
-from lazycron.store.engine import open_engine
-from lazycron.store.transaction import BareTransaction, Transactions
+from lazycron.store.engine import hasty_engine, open_engine
+from lazycron.store.prepared import Prepare, Prepared
+from lazycron.store.transaction import BareTransaction, Kept, Transactions, Values
 from tests.conftest import START
 
 PUT = insert(lazycron_setting).values(
@@ -219,6 +221,64 @@ def test_after_an_error_the_connection_goes_through_the_pool(
         fail()
     assert checked_out(file) == 0
     assert names(file) == []
+
+
+@pytest.mark.parametrize("reset", [None, "commit", "rollback"])
+def test_after_an_error_it_is_rolled_back_whatever_the_pool_does(
+    file: Engine, reset: Literal["commit", "rollback"] | None
+) -> None:
+    """An app's pool may do nothing to what is given back, or commit it."""
+    engine = create_engine(file.url, pool_reset_on_return=reset, connect_args={"timeout": 0})
+    begin = Transactions(engine)
+
+    def fail() -> None:
+        with begin() as begun:
+            begun.count(PUT, put("a"))
+            raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with file.begin() as other:
+            other.execute(lazycron_setting.delete())
+        assert names(file) == []
+    begin.close()
+    engine.dispose()
+
+
+def test_an_interrupted_statement_holds_no_lock_while_its_traceback_lives(file: Engine) -> None:
+    """On a connection that commits by itself, as those of requests do."""
+    hasty = hasty_engine(file)
+    begin = Transactions(hasty)
+    returning = PUT.returning(lazycron_setting.c.name)
+
+    class Halted(BareTransaction):
+        def _send(self, prepared: Prepared, values: Values) -> None:
+            super()._send(prepared, values)
+            raise KeyboardInterrupt  # between the statement and the reading of its row
+
+    with file.connect() as other:
+        other.exec_driver_sql("PRAGMA busy_timeout = 0")
+        halted = Halted(hasty, Prepare(hasty.dialect), Kept(1))
+        with pytest.raises(KeyboardInterrupt) as caught, halted as begun:
+            begun.one(returning, put("a"))
+        assert caught.tb is not None  # which holds the cursor
+        other.exec_driver_sql("BEGIN IMMEDIATE")
+        other.rollback()
+        with begin() as again:
+            assert again.one(returning, put("b")) is not None
+        assert "b" in names(file)
+    begin.close()
+    hasty.dispose()
+
+
+@pytest.mark.parametrize("name", ["handle_error", "do_execute"])
+def test_a_dialects_listeners_are_heard_too(file: Engine, name: str) -> None:
+    """An app's engine may have any."""
+    engine = create_engine(file.url)
+    event.listen(engine, name, lambda *_: None)
+    assert not isinstance(Transactions(engine)(), BareTransaction)
+    engine.dispose()
 
 
 def test_a_held_lock_is_busy(bare: Transactions, file: Engine) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Delete, Dialect, Insert, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -95,12 +94,3 @@ class Prepare:
                 self._known.clear()
             found = self._known[id(statement)] = Prepared(statement, self._dialect, values)
         return found
-
-
-_PREPARING: "WeakKeyDictionary[Dialect, Prepare]" = WeakKeyDictionary()
-
-
-def prepare_for(dialect: Dialect) -> Prepare:
-    """Return what prepares a dialect's statements, which all connections of it share."""
-    found = _PREPARING.get(dialect)
-    return _PREPARING.setdefault(dialect, Prepare(dialect)) if found is None else found

@@ -27,7 +27,7 @@ from lazycron.store.portable import Portable
 from lazycron.store.recurring import Recurring
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
-from lazycron.store.transaction import OnConnection, Transactions
+from lazycron.store.transaction import Transactions
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What a URL's query may hold that is not even hashed.
@@ -236,7 +236,7 @@ class Store(Recurring, Shared):
     def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
         with self._unwaiting() as connection:
-            buried = self._book.all.dialect.bury(OnConnection(connection), settlement, by, now)
+            buried = self._book.all.dialect.bury(self._begin.on(connection), settlement, by, now)
             connection.commit()
             return buried
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 from sqlalchemy import Connection, Engine, Pool, PoolProxiedConnection, QueuePool
 from sqlalchemy.exc import DBAPIError
 
-from lazycron.store.prepared import AnyRow, Prepare, Prepared, Statement, prepare_for
+from lazycron.store.prepared import AnyRow, Prepare, Prepared, Statement
 
 Values = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ class Transactions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
-        self._prepare = prepare_for(engine.dialect)
+        self._prepare = Prepare(engine.dialect)
         self._most_kept = 1 if _can_spare_one(engine.pool) else 0
         self._kept = Kept(self._most_kept)
 
@@ -61,7 +61,18 @@ class Transactions:
         """Return a transaction, to be entered once."""
         if self._is_sqlite and not _is_watched(self._engine):
             return BareTransaction(self._engine, self._prepare, self._kept)
-        return _pooled(self._engine)
+        return self._pooled()
+
+    @contextmanager
+    def _pooled(self) -> Iterator[Transaction]:
+        # Not `begin()`, inside which nothing can be committed and begun anew.
+        with self._engine.connect() as connection:
+            yield self.on(connection)
+            connection.commit()
+
+    def on(self, connection: Connection) -> Transaction:
+        """Return a transaction on a connection of this engine's, which somebody else ends."""
+        return OnConnection(connection, self._prepare)
 
     def close(self) -> None:
         """Give back the connection that is kept; one that is in use is not kept any more."""
@@ -77,30 +88,29 @@ def _can_spare_one(pool: Pool) -> bool:
     return isinstance(pool, QueuePool) and pool.size() > 1 and not is_heard
 
 
-@contextmanager
-def _pooled(engine: Engine) -> Iterator[Transaction]:
-    # Not `begin()`, inside which nothing can be committed and begun anew.
-    with engine.connect() as connection:
-        yield OnConnection(connection)
-        connection.commit()
-
-
 def _is_watched(engine: Engine) -> bool:
     """Tell whether anybody listens to what is executed, as SQLAlchemy itself asks it."""
-    return bool(engine._has_events or engine._should_log_info())  # noqa: SLF001
+    heard = engine.dialect.dispatch
+    return bool(
+        engine._has_events  # noqa: SLF001
+        or engine._should_log_info()  # noqa: SLF001
+        or heard.do_execute
+        or heard.handle_error
+    )
 
 
 class OnConnection:
     """A transaction on a Connection of SQLAlchemy's, which knows when a server has gone away."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, prepare: Prepare) -> None:
         self._connection = connection
+        self._prepare = prepare
         # Its own listeners count as well.
         self._is_watched = connection._has_events or _is_watched(connection.engine)  # noqa: SLF001
 
     def count(self, statement: Statement, values: Values) -> int:
         """Send a statement and return how many rows it found."""
-        return self._send(self._prepared(statement, values), values)[0]
+        return self._send(self._prepare(statement, values), values)[0]
 
     def one(self, statement: Statement, values: Values) -> AnyRow | None:
         """Send a statement and return the one row there may be, as the columns' types have it."""
@@ -109,15 +119,12 @@ class OnConnection:
 
     def all(self, statement: Statement, values: Values) -> list[AnyRow]:
         """Send a statement and return its rows."""
-        prepared = self._prepared(statement, values)
+        prepared = self._prepare(statement, values)
         return [prepared.read(row) for row in self._send(prepared, values, reads=True)[1]]
 
     def commit(self) -> None:
         """Commit; the next statement begins anew."""
         self._connection.commit()
-
-    def _prepared(self, statement: Statement, values: Values) -> Prepared:
-        return prepare_for(self._connection.dialect)(statement, values)
 
     def _send(
         self, prepared: Prepared, values: Values, *, reads: bool = False
@@ -177,6 +184,9 @@ class BareTransaction:
         """Commit, after an error roll back, and let the connection go."""
         is_clean = False
         try:
+            # First: a statement that was not read to its end holds the write lock until it is
+            # closed, and a traceback may keep the cursor for as long as it likes.
+            self._cursor.close()
             if kind is None:
                 self.commit()
                 is_clean = True
@@ -184,7 +194,17 @@ class BareTransaction:
             if is_clean and len(self._kept.connections) < self._kept.most:
                 self._kept.connections.append(self._pooled)
             else:
-                self._pooled.close()  # the pool rolls back
+                self._let_go(rolls_back=not is_clean)
+
+    def _let_go(self, *, rolls_back: bool) -> None:
+        """Give the connection back; an app's pool may not roll back what it is given."""
+        try:
+            if rolls_back and self._pooled.is_valid:
+                self._pooled.rollback()
+        except self._dialect.loaded_dbapi.Error as error:
+            self._pooled.invalidate(error)
+        finally:
+            self._pooled.close()
 
     def _taken_out(self) -> PoolProxiedConnection:
         try:

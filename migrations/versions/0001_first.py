@@ -56,8 +56,14 @@ def upgrade() -> None:
         sa.Column("seen_at", UTCDateTime, nullable=True),
         sa.Column("created_at", UTCDateTime, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_scheduled_task"),
-        sa.UniqueConstraint("name", "key", name="uq_scheduled_task_name_key"),
         sqlite_autoincrement=True,
+    )
+    _make_index(
+        "uq_scheduled_task_name_key",
+        "scheduled_task",
+        ["name", "key"],
+        where="key IS NOT NULL",
+        unique=True,
     )
     _make_index(
         "ix_scheduled_task_enabled_next_run_at_id",
@@ -85,7 +91,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_task_run"),
     )
     _make_index("ix_task_run_name_id", "task_run", ["name", "id"])
-    _make_index("ix_task_run_started_at", "task_run", ["started_at"])
     _make_index("ix_task_run_job_id", "task_run", ["job_id"], where="job_id IS NOT NULL")
     _make_table(
         "once_key",
@@ -98,6 +103,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("key", name="pk_once_key"),
     )
     _make_index("ix_once_key_expires_at", "once_key", ["expires_at"])
+    _make_index("ix_once_key_refused_task", "once_key", ["refused", "task"], where="refused > 0")
     _make_table(
         "lazycron_action",
         sa.Column("id", ID, autoincrement=True, nullable=False),
@@ -132,7 +138,9 @@ def _make_table(name: str, *parts: sa.schema.SchemaItem, **options: Any) -> None
     op.create_table(name, *parts, **options)
 
 
-def _make_index(name: str, table: str, columns: list[str], where: str | None = None) -> None:
+def _make_index(
+    name: str, table: str, columns: list[str], where: str | None = None, *, unique: bool = False
+) -> None:
     """Make an index, unless a migration that was killed here has made it.
 
     A `where` counts on the databases that have partial indexes.
@@ -140,7 +148,9 @@ def _make_index(name: str, table: str, columns: list[str], where: str | None = N
     found = {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}
     if name not in found:
         part = None if where is None else sa.text(where)
-        op.create_index(name, table, columns, sqlite_where=part, postgresql_where=part)
+        op.create_index(
+            name, table, columns, unique=unique, sqlite_where=part, postgresql_where=part
+        )
 
 
 def downgrade() -> None:
