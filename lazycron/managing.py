@@ -354,7 +354,9 @@ class Managing(ABC):
             for name in (row.name for row in parts.store.rows())
         )
         before = self._moment(None) - self.parts.settings.keep_age
-        while deleted := parts.store.prune_older(before):
+        after: int | None = 0
+        while after is not None:
+            deleted, after = parts.store.prune_older(before, after)
             gone += deleted
         while parts.store.jobs.prune_once(self._moment(None)):
             pass

@@ -1,7 +1,7 @@
 """History and once keys that are too many or too old go with the ticks, in slices."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from lazycron.store import SLICE, Store
 from lazycron.ticks import Tick
@@ -26,6 +26,7 @@ class Pruning:
         self._keep_runs = keep_runs
         self._keep_age = keep_age
         self._added = 0
+        self._looked_up_to = 0
 
     def prune(self, tick: Tick) -> None:
         """Prune at the end of a tick, by slices at least as large as what was added since."""
@@ -36,9 +37,24 @@ class Pruning:
             return
         self.by_age_at = self._monotonic() + BY_AGE_AFTER
         added, self._added = self._added, 0
-        for _ in range(1 + added // SLICE):
-            if self._store.prune_older(tick.due - self._keep_age) < SLICE:
-                break
+        self._prune_older(tick.due - self._keep_age, 1 + added // SLICE)
         for _ in range(1 + added // SLICE):
             if self._store.jobs.prune_once(tick.due) < SLICE:
                 break
+
+    def _prune_older(self, before: datetime, slices: int) -> None:
+        """Prune from the first run on, as many slices as are full of old ones.
+
+        Behind them the whole history is gone through in as many slices each minute, since runs
+        that a clock was ahead of would for years stand before older ones.
+        """
+        after: int | None = 0
+        for _ in range(slices):
+            deleted, after = self._store.prune_older(before)
+            if deleted < SLICE:
+                break
+        for _ in range(slices):
+            if after is None:
+                return
+            _, last = self._store.prune_older(before, max(after, self._looked_up_to))
+            self._looked_up_to = last or 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select
+from sqlalchemy import Connection, Row, bindparam, case, delete, insert, select
 
 from lazycron.messages import Json, readable_json
 from lazycron.outcomes import RECURRING, Settlement
@@ -77,9 +77,13 @@ FIRST_BEYOND = (
     .limit(1)
 )
 DELETE_UP_TO = delete(r).where(OF_NAME, r.c.key == RECURRING, r.c.id <= bindparam("p_id"))
-# Rows come as runs end, so that the oldest are the first; age needs no index of its own.
-FIRST = select(r.c.id, r.c.started_at).order_by(r.c.id).limit(SLICE).subquery()
-OLDEST = select(FIRST.c.id).where(FIRST.c.started_at < bindparam("p_before", type_=UTCDateTime))
+# In the order of ids, in which runs have ended; age needs no index of its own.
+FOLLOWING = (
+    select(r.c.id, case((r.c.started_at < bindparam("p_before", type_=UTCDateTime), 1), else_=0))
+    .where(r.c.id > bindparam("p_after"))
+    .order_by(r.c.id)
+    .limit(SLICE)
+)
 
 
 def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
@@ -164,9 +168,13 @@ def delete_up_to(connection: Connection, name: str, last: int) -> int:
     return connection.execute(DELETE_UP_TO, {"p_name": name, "p_id": last}).rowcount
 
 
-def delete_older(connection: Connection, before: datetime) -> int:
-    """Delete those of the first thousand runs that started before a moment; return how many."""
-    ids = list(connection.execute(OLDEST, {"p_before": before}).scalars())
+def delete_older(connection: Connection, before: datetime, after: int) -> tuple[int, int | None]:
+    """Delete those of the thousand runs that follow an id which started before a moment.
+
+    Returns how many went, and the last id that was looked at; None: no more follow.
+    """
+    found = connection.execute(FOLLOWING, {"p_before": before, "p_after": after}).all()
+    ids = [run_id for run_id, is_old in found if is_old]
     if ids:
         connection.execute(delete(r).where(r.c.id.in_(ids)))
-    return len(ids)
+    return len(ids), found[-1][0] if len(found) == SLICE else None

@@ -297,7 +297,12 @@ class Store(Recurring, Shared):
         with self.engine.begin() as connection:
             return history.delete_up_to(connection, name, last)
 
-    def prune_older(self, before: datetime) -> int:
-        """Delete up to a thousand of the oldest runs that started before a moment."""
-        with self.engine.begin() as connection:
-            return history.delete_older(connection, before)
+    def prune_older(self, before: datetime, after: int = 0) -> tuple[int, int | None]:
+        """Delete those of the thousand runs that follow an id which started before a moment.
+
+        Returns how many went, and the last id that was looked at; None: no more follow.
+        """
+        with self.engine.connect() as connection:
+            found = history.delete_older(connection, before, after)
+            connection.commit()
+            return found
