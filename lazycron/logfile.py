@@ -24,8 +24,9 @@ APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0
 class LogFile:
     """Appends lines, shortens itself, and never lets an error of its own out.
 
-    Of runs that follow each other within milliseconds the lines are written together: one at a
-    time they take a tenth of such a run, and a fifth where SQLite syncs each commit (measured).
+    Of one task's runs that follow each other within milliseconds the lines are written together:
+    one at a time they take a tenth of such a run, and a fifth where SQLite syncs each commit
+    (measured).
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,6 +34,7 @@ class LogFile:
         self.problem: str | None = None
         self._waiting: deque[str] = deque()
         self._write_at = -inf
+        self._burst_of = ""
         self._writing = threading.Lock()
 
     def note(self, when: datetime, name: str, what: str, ms: int | None, rest: str) -> None:
@@ -45,15 +47,23 @@ class LogFile:
     ) -> None:
         """Append a line at the latest with the next `flush`: the database has what it says."""
         self._waiting.append(_line(when, name, what, ms, rest))
+        self._burst_of = name
         if time.monotonic() >= self._write_at:
             self.flush()
 
+    def before_run_of(self, name: str) -> None:
+        """Write what waits, unless this is one more run of a burst: it may end the process."""
+        if name != self._burst_of:
+            self.flush()
+
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the lines that wait; what cannot be written waits on, the newest of it."""
         if not self._waiting:
             return
         with self._writing:
-            self._append("".join(self._waiting.popleft() for _ in range(len(self._waiting))))
+            lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if not self._append("".join(lines)):
+                self._waiting.extendleft(reversed(lines[-KEPT_LINES:]))
             self._write_at = time.monotonic() + BURST
 
     def tail(self, lines: int) -> list[str]:
@@ -65,7 +75,7 @@ class LogFile:
             return []
         return text.splitlines()[::-1][: max(0, lines)]
 
-    def _append(self, lines: str) -> None:
+    def _append(self, lines: str) -> bool:
         try:
             descriptor = self._open()
             try:
@@ -77,9 +87,11 @@ class LogFile:
                         self._shorten()
             finally:
                 os.close(descriptor)
-            self.problem = None
         except OSError as error:
             self.problem = f"log file {self.path}: {error.strerror or error}"
+            return False
+        self.problem = None
+        return True
 
     def _open(self) -> int:
         try:

@@ -60,8 +60,12 @@ class Recorder:
         self._log(claim, outcome, recorded=recorded is not None)
         return recorded
 
+    def begin(self, claim: Claim) -> None:
+        """Let the log file have what it waits with, before a run that may end the process."""
+        self._logfile.before_run_of(claim.name)
+
     def flush(self) -> None:
-        """Write the log file's lines that wait: the tick ends, or a run lasts."""
+        """Let the log file have all lines."""
         self._logfile.flush()
 
     def _record(

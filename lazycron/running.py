@@ -57,6 +57,7 @@ class Running:
         """
         task = self._registry[claim.name]
         length = self._lease_of(task)
+        self._recorder.begin(claim)
         # The lease is let go last, so that it is renewed while the record is tried again.
         with (
             self._activity.in_a_run(),

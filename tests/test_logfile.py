@@ -14,6 +14,7 @@ import pytest
 
 from lazycron import logfile, statefile
 from lazycron.logfile import LogFile
+from lazycron.testing import ManualClock
 
 NOW = datetime(2026, 11, 30, 3, 0, 7, tzinfo=UTC)
 
@@ -136,13 +137,107 @@ def test_what_cannot_be_written_is_a_problem_that_stops_nobody(log: LogFile, kin
 
 
 def test_a_problem_is_over_when_a_line_could_be_written(log: LogFile) -> None:
-    """The next run's, say."""
+    """The next run's, say; what could not be written comes with it."""
     log.path.mkdir()
-    note(log)
+    note(log, "first")
     log.path.rmdir()
-    note(log)
+    note(log, "second")
     assert log.problem is None
-    assert len(log.tail(5)) == 1
+    assert [line.split()[-1] for line in log.tail(5)] == ["second", "first"]
+
+
+def test_of_what_cannot_be_written_the_newest_waits(log: LogFile) -> None:
+    """No more than the file would keep of it."""
+    log.path.mkdir()
+    for number in range(1000):
+        note(log, str(number))
+    log.path.rmdir()
+    assert [line.split()[-1] for line in log.tail(1000)] == [str(n) for n in range(999, 799, -1)]
+
+
+# bursts
+
+
+def burst(log: LogFile, number: int, name: str = "nightly") -> None:
+    """Log a run that follows the last one at once."""
+    log.note_in_burst(NOW, name, "ok", 0, f"traffic  {number}")
+
+
+def written(log: LogFile) -> list[str]:
+    """Read what is in the file."""
+    return [line.split()[-1] for line in log.path.read_text().splitlines()]
+
+
+@pytest.fixture
+def bursting(log: LogFile, monkeypatch: pytest.MonkeyPatch) -> LogFile:
+    """A log file whose first line of a burst has just been written; the burst goes on."""
+    monkeypatch.setattr(logfile, "BURST", 3600.0)
+    burst(log, 0)
+    assert written(log) == ["0"]
+    burst(log, 1)
+    burst(log, 2)
+    assert written(log) == ["0"]
+    return log
+
+
+def test_the_lines_of_a_burst_wait_for_its_end(bursting: LogFile) -> None:
+    """The tick's, say."""
+    bursting.flush()
+    assert written(bursting) == ["0", "1", "2"]
+    bursting.flush()
+    assert written(bursting) == ["0", "1", "2"]
+
+
+def test_one_more_run_of_the_burst_writes_nothing_and_another_tasks_does(
+    bursting: LogFile,
+) -> None:
+    """It may be the one that ends the process."""
+    bursting.before_run_of("nightly")
+    assert written(bursting) == ["0"]
+    bursting.before_run_of("poison")
+    assert written(bursting) == ["0", "1", "2"]
+
+
+def test_a_line_that_stands_for_a_record_takes_the_waiting_ones_along(bursting: LogFile) -> None:
+    """In their order."""
+    note(bursting, "3")
+    assert written(bursting) == ["0", "1", "2", "3"]
+
+
+def test_whoever_asks_for_the_newest_lines_has_those_that_wait(bursting: LogFile) -> None:
+    """In this process."""
+    assert [line.split()[-1] for line in bursting.tail(2)] == ["2", "1"]
+
+
+def test_after_a_twentieth_of_a_second_the_next_line_ends_the_burst(
+    log: LogFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this process's monotonic clock."""
+    clock = ManualClock(NOW)
+    monkeypatch.setattr(logfile, "time", clock)
+    for number, seconds in enumerate((0, 0.04, 0.02, 0.04)):
+        clock.tick(seconds)
+        burst(log, number)
+    assert written(log) == ["0", "1", "2"]
+
+
+def test_threads_lose_and_double_no_line(log: LogFile) -> None:
+    """Each appends in bursts of its own and flushes now and then."""
+
+    def run(who: int) -> None:
+        for number in range(300):
+            burst(log, who * 1000 + number)
+            if number % 7 == 0:
+                log.flush()
+
+    threads = [threading.Thread(target=run, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.flush()
+    expected = [who * 1000 + number for who in range(4) for number in range(300)]
+    assert sorted(map(int, written(log))) == expected
 
 
 def test_several_processes_append_and_shorten_and_no_line_is_lost_or_mixed(log: LogFile) -> None:
