@@ -98,7 +98,8 @@ class Sync:
         made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
         self._keep_seen(rows, now)
         self._facts.unknown_rows = self._store.any_unknown()
-        self._facts.jobs_seen = self._store.jobs.any_waiting(self._store.names)
+        floor = self._facts.floor_at(self._monotonic())
+        self._facts.jobs_seen = self._store.jobs.any_due(self._store.names, now, floor)
         self._version = version
         self._again_at = self._monotonic() + AGAIN_AFTER
         return frozenset(made)

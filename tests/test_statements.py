@@ -179,6 +179,23 @@ def test_claims_and_the_next_due_instant_come_from_the_index(crowded: LazyCron) 
             assert bad not in one, one
 
 
+def test_whether_any_job_is_due_comes_from_the_index_too(
+    crowded: LazyCron, clock: ManualClock
+) -> None:
+    """Asked once a minute, however many jobs wait for later or for code that knows them."""
+    engine = crowded.parts.store.engine
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE scheduled_task SET enabled = true"))
+        later = "UPDATE scheduled_task SET {} = NULL WHERE name LIKE 'later%'"
+        key = connection.dialect.identifier_preparer.quote("key")
+        connection.execute(text(later.format(key)))
+    clock.tick("61s")
+    found = explained(engine, tick(crowded), "EXISTS")
+    assert "ix_scheduled_task_enabled_next_run_at_id" in found, found
+    for bad in ("SCAN scheduled_task", "Seq Scan", "ALL"):
+        assert bad not in found, found
+
+
 def count_rows(engine: Engine, name: str) -> None:
     """Let the database count a table's rows, as it does by itself now and then."""
     with engine.connect() as connection:

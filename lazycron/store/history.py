@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, delete, insert, select
+from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select
 
 from lazycron.messages import Json, readable_json
 from lazycron.outcomes import RECURRING, Settlement
@@ -78,12 +78,18 @@ FIRST_BEYOND = (
 )
 DELETE_UP_TO = delete(r).where(OF_NAME, r.c.key == RECURRING, r.c.id <= bindparam("p_id"))
 # In the order of ids, in which runs have ended; age needs no index of its own.
+IS_OLD = r.c.started_at < bindparam("p_before", type_=UTCDateTime)
 FOLLOWING = (
-    select(r.c.id, case((r.c.started_at < bindparam("p_before", type_=UTCDateTime), 1), else_=0))
+    select(r.c.id, case((IS_OLD, 1), else_=0).label("is_old"))
     .where(r.c.id > bindparam("p_after"))
     .order_by(r.c.id)
     .limit(SLICE)
+    .subquery()
 )
+LOOK = select(func.count(), func.sum(FOLLOWING.c.is_old), func.max(FOLLOWING.c.id)).select_from(
+    FOLLOWING
+)
+DELETE_OLD = delete(r).where(r.c.id > bindparam("p_after"), r.c.id <= bindparam("p_last"), IS_OLD)
 
 
 def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
@@ -173,8 +179,7 @@ def delete_older(connection: Connection, before: datetime, after: int) -> tuple[
 
     Returns how many went, and the last id that was looked at; None: no more follow.
     """
-    found = connection.execute(FOLLOWING, {"p_before": before, "p_after": after}).all()
-    ids = [run_id for run_id, is_old in found if is_old]
-    if ids:
-        connection.execute(delete(r).where(r.c.id.in_(ids)))
-    return len(ids), found[-1][0] if len(found) == SLICE else None
+    values = {"p_before": before, "p_after": after}
+    looked_at, old, last = connection.execute(LOOK, values).one()
+    gone = connection.execute(DELETE_OLD, values | {"p_last": last}).rowcount if old else 0
+    return gone, last if looked_at == SLICE else None

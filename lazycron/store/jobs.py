@@ -1,6 +1,6 @@
 """Jobs: their rows made, found, changed and ended, each guarded by what was seen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Row,
+    Select,
     and_,
     bindparam,
     case,
@@ -28,6 +29,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 from lazycron.outcomes import RECURRING, State
 from lazycron.schema import HAS_KEY, UTCDateTime
 from lazycron.schema import scheduled_task as t
+from lazycron.store.claims import is_known
 from lazycron.store.transaction import Transaction
 
 IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
@@ -240,20 +242,22 @@ def discard(connection: Connection, job_id: int, now: datetime) -> bool:
     return connection.execute(DISCARD, {"p_id": job_id, "p_now": now}).rowcount == 1
 
 
-ANY = select(
-    exists(
-        select(t.c.id).where(
-            t.c.name.in_(bindparam("p_names", expanding=True)),
-            or_(t.c.key.is_(null()), t.c.key > RECURRING),
-            t.c.enabled == true(),
-        )
+def select_any_due(names: Sequence[str]) -> Select[bool]:
+    """Select whether a known task has a job that is due: a range of the due index."""
+    due = select(t.c.id).where(
+        t.c.enabled == true(),
+        t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
+        t.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
+        is_known(names),
+        or_(t.c.key.is_(null()), t.c.key > RECURRING),
     )
-)
+    return select(exists(due))
 
 
-def any_waiting(connection: Connection, names: tuple[str, ...]) -> bool:
-    """Tell whether any known task has a job."""
-    return bool(connection.execute(ANY, {"p_names": names}).scalar())
+def any_due(connection: Connection, names: Sequence[str], now: datetime, floor: datetime) -> bool:
+    """Tell whether any known task has a job that is due."""
+    found = connection.execute(select_any_due(names), {"p_now": now, "p_floor": floor})
+    return bool(found.scalar())
 
 
 IS_RUNNING = case((t.c.lock_token.is_not(null()), 1), else_=0)

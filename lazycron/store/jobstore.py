@@ -140,10 +140,10 @@ class JobStore:
         with self._engine.connect() as connection:
             return history.newest_of_job(connection, job_id)
 
-    def any_waiting(self, names: tuple[str, ...]) -> bool:
-        """Tell whether any of these tasks has a job that may run."""
+    def any_due(self, names: Sequence[str], now: datetime, floor: datetime) -> bool:
+        """Tell whether any of these tasks has a job that is due; before `floor` all is unknown."""
         with self._engine.connect() as connection:
-            return jobs.any_waiting(connection, names)
+            return jobs.any_due(connection, names, now, floor)
 
     def counts(self) -> dict[str, JobCounts]:
         """Count each task's jobs by what they are doing."""
