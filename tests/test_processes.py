@@ -173,6 +173,58 @@ def test_a_fork_uses_no_connection_thread_or_lock_of_its_parent(
     assert set(statuses(engine)) == {"ok"}
 
 
+FORKED = """
+import os, sys
+from lazycron import Budget, LazyCron
+
+cron = LazyCron(sys.argv[1])
+work = cron.task(name="work")(lambda: None)
+ALL = Budget(None, None)
+
+
+def run(number):
+    for _ in range(number):
+        work.enqueue()
+    return len(cron.run_due(budget=ALL).runs)
+
+
+def open_files():
+    folder, name = "/proc/self/fd", os.path.basename(cron.parts.store.database)
+    links = [os.path.join(folder, one) for one in os.listdir(folder)]
+    return [os.readlink(one) for one in links if os.path.exists(one) and name in os.readlink(one)]
+
+
+cron.sync()
+assert run(3) == 3
+(to_child, from_parent), (to_parent, from_child) = os.pipe(), os.pipe()
+if os.fork() == 0:
+    inherited = len(open_files()) if os.path.isdir("/proc/self/fd") else 0
+    ran = run(5)
+    os.write(from_child, b"x")
+    os.read(to_child, 1)  # until the parent has closed the file
+    print(inherited, ran + run(5), flush=True)
+    os._exit(0)
+assert run(3) == 3
+os.read(to_parent, 1)
+cron.close()
+os.write(from_parent, b"x")
+os.wait()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+def test_a_parent_that_closes_the_file_takes_nothing_of_its_childs_away(tmp_path: Path) -> None:
+    """SQLite's locks are the process's: an inherited open file would be thought locked."""
+    url = f"sqlite:///{tmp_path}/forked.db"
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKED, url], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout == "0 10\n"
+    engine = open_engine(make_url(url))
+    assert len(statuses(engine)) == 16
+    engine.dispose()
+
+
 # ── servers with two workers ─────────────────────────────────────────────────────────────────────
 
 SITE = """

@@ -19,6 +19,7 @@ from lazycron.store import answers, claims, history, settlements, sqlite
 from lazycron.store.claims import Stamp
 from lazycron.store.engine import shown
 from lazycron.store.faults import DatabaseError
+from lazycron.store.forks import close_before_forks
 from lazycron.store.history import RunRecord
 from lazycron.store.jobstore import JobStore
 from lazycron.store.opened import OpenedFile
@@ -49,6 +50,8 @@ class Store(Recurring, Shared):
         self.jobs = JobStore(engine)
         self._begin = Transactions(engine)
         self._book = self._phrasebook({})
+        if self.is_sqlite:
+            close_before_forks(self)
 
     @property
     def is_sqlite(self) -> bool:
