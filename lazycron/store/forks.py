@@ -1,8 +1,8 @@
 """No child inherits an open SQLite file: before a fork connections that are idle are closed.
 
-SQLite keeps its locks by process. A child that inherits an open file believes to hold the lock that
-says "the write-ahead log is in use"; when the parent closes the file, it takes the log away with what
-the child has committed (measured: 15 of 341 runs lost).
+SQLite keeps its locks by process. A child that inherits an open file believes to hold the one that
+says "the log is in use". When the parent closes the file, it takes the write-ahead log away,
+and with it all that the child has committed (measured: 15 of 341 runs lost).
 https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_across_a_fork_
 """
 

@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from sqlalchemy import Connection, Engine, Pool, PoolProxiedConnection, QueuePool
+from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import DBAPIError
 
 from lazycron.store.prepared import AnyRow, Prepare, Prepared, Statement
 
 Values = Mapping[str, Any]
+WithCursor = tuple[PoolProxiedConnection, DBAPICursor]
 
 
 class Kept:
@@ -24,7 +26,7 @@ class Kept:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.connections: deque[PoolProxiedConnection] = deque()
+        self.connections: deque[WithCursor] = deque()
 
 
 class Transaction(Protocol):
@@ -79,7 +81,9 @@ class Transactions:
         kept, self._kept = self._kept, Kept(self._most_kept)
         kept.most = 0
         while kept.connections:
-            kept.connections.pop().close()
+            pooled, cursor = kept.connections.pop()
+            cursor.close()
+            pooled.close()
 
 
 def _can_spare_one(pool: Pool) -> bool:
@@ -162,17 +166,12 @@ class BareTransaction:
         self._kept = kept
 
     def __enter__(self) -> Self:
-        """Take the connection that is kept, or one out of the pool."""
+        """Take the connection that is kept, with its cursor, or one out of the pool."""
         try:
-            self._pooled = self._kept.connections.pop()
+            self._pooled, self._cursor = self._kept.connections.pop()
         except IndexError:
             self._pooled = self._taken_out()
-        try:
             self._cursor = self._pooled.cursor()
-        except Exception as error:
-            translated = self._translated(error, None)
-            self._pooled.close()
-            raise translated from error
         return self
 
     def __exit__(
@@ -184,21 +183,24 @@ class BareTransaction:
         """Commit, after an error roll back, and let the connection go."""
         is_clean = False
         try:
-            # First: a statement that was not read to its end holds the write lock until it is
-            # closed, and a traceback may keep the cursor for as long as it likes.
-            self._cursor.close()
             if kind is None:
                 self.commit()
                 is_clean = True
         finally:
             if is_clean and len(self._kept.connections) < self._kept.most:
-                self._kept.connections.append(self._pooled)
+                self._kept.connections.append((self._pooled, self._cursor))
             else:
                 self._let_go(rolls_back=not is_clean)
 
     def _let_go(self, *, rolls_back: bool) -> None:
-        """Give the connection back; an app's pool may not roll back what it is given."""
+        """Give the connection back; an app's pool may not roll back what it is given.
+
+        The cursor is closed before: a statement that was not read to its end holds the write lock
+        for as long as anybody has the cursor, be it a traceback.
+        """
         try:
+            if self._pooled.is_valid:
+                self._cursor.close()
             if rolls_back and self._pooled.is_valid:
                 self._pooled.rollback()
         except self._dialect.loaded_dbapi.Error as error:
