@@ -8,10 +8,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from lazycron.errors import ArgumentsError
-from lazycron.messages import Json, from_json, shown, to_json
+from lazycron.messages import Json, from_json, readable_json, shown, to_json
 
 MOST_BYTES = 65_536
 MOST_DEPTH = 50
@@ -21,7 +21,7 @@ TOO_LARGE = 10**MOST_DIGITS
 # Marks what JSON has no word for; a mapping of the caller's that has this key is marked itself.
 TAG = "$"
 ACCEPTED = (
-    "text, numbers, booleans, None, lists, tuples, mappings with text keys, "
+    "text, numbers, booleans, None, lists, tuples, dicts with text keys, "
     "datetimes, dates, UUIDs and Decimals"
 )
 
@@ -53,14 +53,11 @@ NONE = Arguments()
 NONE_WRITTEN = '{"args":[],"kwargs":{}}'
 
 
-def write_arguments(
-    arguments: Arguments, names: Sequence[str] = (), *, again: str | None = None
-) -> str:
-    """Take a snapshot of a job's arguments as JSON of at most 64 KiB.
+def write_arguments(arguments: Arguments, names: Sequence[str] = ()) -> str:
+    """Take a snapshot of a job's arguments as JSON of at most 64 KiB, its key not counted.
 
-    `names` are those of the function's positional parameters, for errors. `again` makes the text
-    another one although the arguments are the same. Raises ArgumentsError, which names the
-    argument, for what would not come back as what it was.
+    `names` are those of the function's positional parameters, for errors. Raises ArgumentsError,
+    which names the argument, for what would not come back as what it was.
     """
     named = arguments.kwargs or {}
     content = {
@@ -70,10 +67,6 @@ def write_arguments(
         ],
         "kwargs": {name: _write(value, f"argument {name}", 0) for name, value in named.items()},
     }
-    if arguments.key is not None:
-        content["key"] = arguments.key
-    if again is not None:
-        content["again"] = again
     text = to_json(content)
     size = len(text.encode())
     if size > MOST_BYTES:
@@ -82,7 +75,31 @@ def write_arguments(
             "elsewhere and pass where"
         )
         raise ArgumentsError(message)
-    return text
+    return text if arguments.key is None else to_json(content | {"key": arguments.key})
+
+
+def ask_again(snapshot: str, token: str, due: datetime) -> str:
+    """Return the snapshot for a row that is claimed under a token: another text in any case.
+
+    Its run sees that it was asked for again, even with the same arguments; so does whoever buries
+    it. `due` is when the job is to run with them.
+    """
+    asked = {"token": token, "due": due.isoformat(), "at": uuid4().hex}
+    return to_json(from_json(snapshot) | {"again": asked})
+
+
+def asked_again(text: str | None, token: str) -> datetime | None:
+    """Return for when a job was asked for again under this claim; None: it was not."""
+    if text is None or "again" not in text:
+        return None
+    found = readable_json(text)
+    asked = found.get("again") if isinstance(found, dict) else None
+    if not isinstance(asked, dict) or asked.get("token") != token:
+        return None
+    try:
+        return datetime.fromisoformat(asked["due"])
+    except (KeyError, TypeError, ValueError):  # a hand has been there
+        return None
 
 
 def read_arguments(text: str | None) -> Arguments:

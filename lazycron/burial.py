@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from lazycron.arguments import asked_again
 from lazycron.logfile import LogFile
 from lazycron.outcomes import Claim, Outcome, Policy, Status, settle
 from lazycron.reference import Reference
@@ -86,7 +87,12 @@ class Burial:
         message = f"Lost: {one.by or 'its process'} neither finished nor renewed it."
         outcome = Outcome(status=Status.LOST, message=message, ms=None)
         settlement = settle(
-            one.claim, outcome, self._policy_of(one.claim), now=now, earliest=earliest
+            one.claim,
+            outcome,
+            self._policy_of(one.claim),
+            now=now,
+            earliest=earliest,
+            asked_again=asked_again(one.claim.arguments, one.claim.token),
         )
         try:
             buried = self._store.bury(settlement, one.by, now)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lazycron.arguments import (
     Arguments,
+    ask_again,
     check_call,
     is_snapshot,
     read_arguments,
@@ -27,7 +28,7 @@ from lazycron.managing import Name, check_limit, on_tables, to_name
 from lazycron.messages import readable_json, shown
 from lazycron.outcomes import State, Status
 from lazycron.parts import Parts
-from lazycron.store import DatabaseError, JobRow, JobStore, new_token
+from lazycron.store import DatabaseError, JobRow, JobStore
 from lazycron.store.joining import at_commit, in_connection, to_connection
 from lazycron.ticks import EARLIEST
 
@@ -98,8 +99,8 @@ class Enqueuing(Keeping):
         """
         parts = self._managing()
         row = self._job(job_id)
-        held = parts.store.jobs.claim_of(job_id)
-        return self._release(held, f"job {job_id} of {row.name}", force=force)
+        what = f"job {job_id} of {row.name}"
+        return self._release(lambda: parts.store.jobs.claim_of(job_id), what, force=force)
 
     @on_tables
     def discard_job(self, job_id: int) -> None:
@@ -223,19 +224,17 @@ class Enqueuing(Keeping):
                 raise KeyTakenError(_taken(name, held.key, held))
             if wish.on_conflict == "keep":
                 return replace(_to_job(held), created=False)
-            # Another text than any before: a running job must see that it was asked for again.
-            again = write_arguments(call.arguments, again=new_token()[:8])
-            # And another due time, whose idempotency key is another.
+            # Another due time than before: its idempotency key is another one, too.
             due = call.due + MICROSECOND if call.due == held.scheduled_for else call.due
-            if store.replace_arguments(connection, held.id, held.key, again, due):
-                seen, job = read_arguments(call.snapshot), _to_job(held)
-                return replace(
-                    job,
-                    created=False,
-                    args=seen.args,
-                    kwargs=seen.kwargs or {},
-                    run_at=job.run_at if held.lock_token else due,
-                )
+            token, snapshot = held.lock_token, call.snapshot
+            if token is not None:
+                snapshot = ask_again(snapshot, token, due)
+            if store.replace_arguments(
+                connection, held.id, held.key, token=token, arguments=snapshot, due=due
+            ):
+                seen, job = read_arguments(snapshot), _to_job(held)
+                kwargs = seen.kwargs or {}
+                return replace(job, created=False, args=seen.args, kwargs=kwargs, run_at=due)
         message = f"the holder of key {key!r} of {name} changed at each of {MOST_TRIES} looks"
         raise BusyError(message)
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, tzinfo
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from lazycron.arguments import asked_again
 from lazycron.checking import check
 from lazycron.clock import to_moment
 from lazycron.durations import MICROSECOND, Duration, to_duration
@@ -227,11 +228,20 @@ class Managing(ABC):
         """
         name, parts = to_name(name), self._managing()
         self._row(name)
-        return self._release(parts.store.claim_of(name), name, force=force)
+        return self._release(lambda: parts.store.claim_of(name), name, force=force)
 
-    def _release(self, held: Abandoned | None, what: str, *, force: bool) -> bool:
-        if held is None:
-            return False
+    def _release(self, look: Callable[[], Abandoned | None], what: str, *, force: bool) -> bool:
+        for _ in range(MOST_TRIES):
+            held = look()
+            if held is None:
+                return False
+            if self._release_one(held, what, force=force):
+                return True
+        message = f"{what} changed at each of {MOST_TRIES} looks"
+        raise BusyError(message)
+
+    def _release_one(self, held: Abandoned, what: str, *, force: bool) -> bool:
+        """Take a claim off its row; False where either has changed since it was seen."""
         parts, name, now = self.parts, held.claim.name, self._moment(None)
         task = parts.registry.get(name)
         lease = (task.lease if task else None) or parts.settings.lease
@@ -245,7 +255,14 @@ class Managing(ABC):
         outcome = Outcome(status=Status.LOST, message="Lost: released by hand.", ms=None)
         policy = parts.registry.policy_of(held.claim)
         # Not now: a tick under way that began at this very moment must not run the row again.
-        settlement = settle(held.claim, outcome, policy, now=now, earliest=now + MICROSECOND)
+        settlement = settle(
+            held.claim,
+            outcome,
+            policy,
+            now=now,
+            earliest=now + MICROSECOND,
+            asked_again=asked_again(held.claim.arguments, held.claim.token),
+        )
         released = parts.store.release(settlement, held.by)
         if released:
             rest = f"{held.claim.trigger}  {outcome.message}"

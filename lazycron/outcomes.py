@@ -160,17 +160,19 @@ def settle(
     *,
     now: datetime,
     earliest: datetime,
-    replaced: bool = False,
+    asked_again: datetime | None = None,
 ) -> Settlement:
     """Decide what happens next to a row.
 
     `now` is when the run ended or was buried. Nothing becomes due before `earliest`, which is
-    just after the tick's start, so that a row runs at most once in a tick. `replaced` says that a
-    job's arguments were replaced while it ran: it is due at once, as if it had just been enqueued.
+    just after the tick's start, so that a row runs at most once in a tick. `asked_again` says that
+    a job's arguments were replaced while it ran, and for when: whatever its run came to, it is due
+    then, as if it had just been enqueued.
     """
-    if replaced:
+    replaced = asked_again is not None
+    if asked_again is not None:
         # Another due time than the old arguments': another idempotency key.
-        due = max(now, claim.scheduled_for + _MICROSECOND)
+        due = max(now, asked_again, claim.scheduled_for + _MICROSECOND)
         step = _Step(due, due, attempts=0, failures=0)
     else:
         step = _STEPS[outcome.status](claim, outcome, policy, now)

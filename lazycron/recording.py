@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from lazycron.arguments import asked_again
 from lazycron.logfile import LogFile
 from lazycron.messages import MESSAGE_LENGTH
 from lazycron.outcomes import Claim, Outcome, Policy, settle
@@ -82,7 +83,7 @@ class Recorder:
         plainer = [_without_texts, _in_ascii]
         unanswered: Stamp | None = None
         was_gone = False
-        replaced = False
+        asked: datetime | None = None
         while True:
             settlement = settle(
                 claim,
@@ -90,7 +91,7 @@ class Recorder:
                 self._policy_of(claim),
                 now=finished_at,
                 earliest=earliest,
-                replaced=replaced,
+                asked_again=asked,
             )
             try:
                 result = self._store.record(settlement, then)
@@ -119,7 +120,9 @@ class Recorder:
                 continue
             if not isinstance(result, Changed):
                 return result if isinstance(result, Recorded) else None
-            replaced = replaced or result.arguments != claim.arguments
+            if result.arguments != claim.arguments:
+                # Without a word about when, a hand has changed them: at once.
+                asked = asked_again(result.arguments, claim.token) or finished_at
             claim = replace(claim, schedule=result.schedule, arguments=result.arguments)
 
     def _give_up(self, claim: Claim, error: Exception) -> None:

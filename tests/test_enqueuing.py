@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from lazycron import Budget, LazyCron, Run
+from lazycron import Budget, LazyCron, Retry, Run
 from lazycron.arguments import Arguments, write_arguments
 from lazycron.errors import (
     ArgumentsError,
@@ -37,11 +37,13 @@ from lazycron.errors import (
     UnknownTaskError,
 )
 from lazycron.jobs import Job
+from lazycron.run import Hands
 from lazycron.schema import lazycron_setting, scheduled_task
 from lazycron.store import EPOCH
 from lazycron.testing import ManualClock, drain
 from tests.conftest import START, MakeCron
 from tests.processes import Wire, children, rounds
+from tests.scenes import claim
 from tests.tables import asynchronous, text_of
 
 ALL = Budget(None, None)
@@ -247,6 +249,128 @@ def test_replacing_a_running_jobs_arguments_runs_it_again_at_once(
     assert seen[0][3] != seen[1][3]
     assert [run.job_id for run in cron.history("work")] == [job.id, job.id]
     assert cron.jobs() == []
+
+
+OF_ONE = {"retry": Retry(limit=1)}
+OF_FIVE = {"retry": Retry(limit=5)}
+NEVER_TWICE = {"on_lost": "skip"}
+
+
+@pytest.mark.parametrize("by", ["burial", "release"])
+@pytest.mark.parametrize("policy", [OF_ONE, OF_FIVE, NEVER_TWICE], ids=["one", "five", "skip"])
+def test_a_loss_of_the_old_arguments_run_is_no_attempt_at_the_new_ones(
+    cron: LazyCron, clock: ManualClock, policy: dict[str, Any], by: str
+) -> None:
+    """They are due at once, under another idempotency key, whatever became of the old ones."""
+    seen = []
+
+    @cron.task(**policy)
+    def work(run: Run, n: int) -> None:
+        seen.append((n, run.attempt, run.idempotency_key))
+
+    job = work.using(key="k").enqueue(1)
+    cron.sync()
+    held = claim(cron, clock.now())
+    identify = cron.parts.runner._running._identify
+    before = Run(held, Hands(save=never, stopping=bool, identify=identify), None)
+    replaced = work.using(key="k", on_conflict="replace").enqueue(2)
+    assert (replaced.id, replaced.status) == (job.id, "running")
+    if by == "release":
+        assert cron.release_job(job.id or 0, force=True)
+    else:
+        clock.tick("10m")
+        bury(cron, clock)
+    [waiting] = cron.jobs()
+    assert (waiting.status, waiting.args, waiting.attempts) == ("waiting", (2,), 0)
+    clock.tick("1s")
+    drain(cron)
+    assert [one[:2] for one in seen] == [(2, 1)]
+    assert seen[0][2] != before.idempotency_key
+    assert [run.status for run in reversed(cron.history("work"))] == ["lost", "ok"]
+
+
+def test_a_loss_of_the_new_arguments_run_is_an_attempt_at_them(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """They were asked for again under another claim."""
+    work = cron.task(name="work", retry=Retry(limit=1))(lambda n: n)
+    job = work.using(key="k").enqueue(1)
+    cron.sync()
+    claim(cron, clock.now())
+    work.using(key="k", on_conflict="replace").enqueue(2)
+    for status in ("waiting", "dead"):
+        assert cron.release_job(job.id or 0, force=True)
+        assert [one.status for one in cron.jobs()] == [status]
+        clock.tick("1s")
+        if status == "waiting":
+            claim(cron, clock.now())
+
+
+@pytest.mark.parametrize("ends", ["well", "badly", "lost"])
+def test_a_running_jobs_new_arguments_wait_for_their_time(
+    cron: LazyCron, clock: ManualClock, ends: str
+) -> None:
+    """As they would have if it had been waiting: an hour after the last change, say."""
+    seen = []
+
+    @cron.task
+    def work(run: Run, n: int) -> None:
+        seen.append((n, run.scheduled_for))
+        if n == 1:
+            job = work.using(key="k", delay="1h", on_conflict="replace").enqueue(2)
+            assert job.run_at == START + timedelta(hours=1)
+            if ends == "badly":
+                raise ValueError
+            if ends == "lost":
+                cron.release_job(run.id, force=True)
+
+    work.using(key="k").enqueue(1)
+    cron.run_due()
+    [waiting] = cron.jobs("waiting")
+    assert (waiting.args, waiting.run_at) == ((2,), START + timedelta(hours=1))
+    clock.tick("59m")
+    assert cron.run_due().runs == []
+    clock.tick("1m")
+    cron.run_due()
+    assert seen == [(1, START), (2, START + timedelta(hours=1))]
+
+
+def test_arguments_replaced_between_a_look_and_a_burial_are_not_buried(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """What was decided without them is not written; the next look decides anew."""
+    work = cron.task(name="work", retry=Retry(limit=1))(lambda n: n)
+    work.using(key="k").enqueue(1)
+    cron.sync()
+    claim(cron, clock.now())
+    clock.tick("10m")
+    store = cron.parts.store
+    write = store.bury
+
+    def replacing(*values: Any) -> bool:
+        store.bury = write  # type: ignore[method-assign]
+        work.using(key="k", on_conflict="replace").enqueue(2)
+        return write(*values)
+
+    store.bury = replacing  # type: ignore[assignment, method-assign]
+    bury(cron, clock)
+    bury(cron, clock)
+    [waiting] = cron.jobs()
+    assert (waiting.status, waiting.args) == ("waiting", (2,))
+    assert [run.status for run in cron.history("work")] == ["lost"]
+
+
+def never(text: str, done: int | None, total: int | None) -> bool:
+    """Store no checkpoint."""
+    del text, done, total
+    return False
+
+
+def bury(cron: LazyCron, clock: ManualClock) -> None:
+    """Look twice, as it takes on SQLite."""
+    for _ in range(2):
+        cron.parts.runner._burial.look(clock.now(), EPOCH, clock.now())
+        clock.tick("1s")
 
 
 def test_a_paused_job_whose_arguments_are_replaced_begins_anew(
@@ -489,6 +613,21 @@ def test_on_commit_writes_the_row_when_its_callback_is_called(
     asyncio.run(cron.using("work", on_commit=callbacks.append).aenqueue(2))
     callbacks[1]()
     assert len(cron.jobs()) == 2
+    assert work == []
+
+
+def test_on_commit_is_a_snapshot_too_where_the_key_is_taken(
+    cron: LazyCron, work: list[object]
+) -> None:
+    """Waiting or running: what the caller changes after the call is not what the job is given."""
+    callbacks: list[Callable[[], None]] = []
+    cron.using("work", key="k").enqueue("first")
+    names: list[object] = ["a"]
+    replacing = cron.using("work", key="k", on_conflict="replace", on_commit=callbacks.append)
+    replacing.enqueue(names)
+    names.append(object())
+    callbacks.pop()()
+    assert [job.args for job in cron.jobs()] == [(["a"],)]
     assert work == []
 
 

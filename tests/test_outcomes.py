@@ -239,7 +239,7 @@ def test_a_job_whose_arguments_were_replaced_while_it_ran_is_due_at_once(outcome
     """As if it had just been enqueued, whatever its run came to."""
     policy = Policy(schedule=None, retry=Retry())
     held = claim(None, attempt=5, failures=4, losses=2)
-    again = settle(held, outcome, policy, now=END, earliest=EARLIEST, replaced=True)
+    again = settle(held, outcome, policy, now=END, earliest=EARLIEST, asked_again=END)
     assert (again.next_run_at, again.scheduled_for, again.ending) == (END, END, "stays")
     assert (again.attempts, again.failures, again.losses) == (0, 0, 0)
 

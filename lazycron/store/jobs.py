@@ -156,10 +156,15 @@ def by_key(connection: Connection, name: str, key: str, *, as_it_is: bool = Fals
     return _to_job(connection.execute(query, {"p_name": name, "p_key": key}).one_or_none())
 
 
-# A running job keeps its lease; its record finds the arguments changed and runs it again.
+# A running job keeps its lease; its record finds the arguments changed and runs it again. Whether
+# it runs must be as it was seen: the arguments say under which claim they were replaced.
 REPLACE = (
     update(t)
-    .where(t.c.id == bindparam("p_id"), t.c.key == bindparam("p_key"))
+    .where(
+        t.c.id == bindparam("p_id"),
+        t.c.key == bindparam("p_key"),
+        func.coalesce(t.c.lock_token, "") == bindparam("p_token"),
+    )
     .ordered_values(
         (t.c.arguments, bindparam("p_arguments")),
         (
@@ -188,10 +193,22 @@ REPLACE = (
 
 
 def replace_arguments(
-    connection: Connection, job_id: int, key: str, arguments: str, due: datetime
+    connection: Connection,
+    job_id: int,
+    key: str,
+    *,
+    token: str | None,
+    arguments: str,
+    due: datetime,
 ) -> bool:
-    """Give a waiting or running job other arguments; False if it has ended meanwhile."""
-    values = {"p_id": job_id, "p_key": key, "p_arguments": arguments, "p_due": due}
+    """Give a job other arguments; False if it has ended, or begun or ended a run, meanwhile."""
+    values = {
+        "p_id": job_id,
+        "p_key": key,
+        "p_token": token or "",
+        "p_arguments": arguments,
+        "p_due": due,
+    }
     return connection.execute(REPLACE, values).rowcount == 1
 
 

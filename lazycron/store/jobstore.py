@@ -91,13 +91,22 @@ class JobStore:
         return self._unless_deadlocked(connection, insert)
 
     def replace_arguments(
-        self, connection: Connection | None, job_id: int, key: str, arguments: str, due: datetime
+        self,
+        connection: Connection | None,
+        job_id: int,
+        key: str,
+        *,
+        token: str | None,
+        arguments: str,
+        due: datetime,
     ) -> bool:
-        """Give a waiting or running job other arguments; False if it has ended meanwhile."""
+        """Give a job other arguments, if it is still claimed under this token, or waits (None)."""
 
         def change() -> bool:
             with self._joining(connection) as joined:
-                return jobs.replace_arguments(joined, job_id, key, arguments, due)
+                return jobs.replace_arguments(
+                    joined, job_id, key, token=token, arguments=arguments, due=due
+                )
 
         return self._unless_deadlocked(connection, change)
 

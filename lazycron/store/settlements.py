@@ -102,17 +102,13 @@ def _writes(condition: ColumnElement[bool]) -> Writes:
     }
 
 
-RECORD = _writes(
-    and_(
-        OURS,
-        bindparam("p_schedule") == SCHEDULE_NOW,
-        func.coalesce(t.c.arguments, "") == bindparam("p_arguments"),
-    )
-)
-RELEASE = _writes(OURS)
+# A job's arguments may be replaced while it is claimed: nothing is written that did not know them.
+WITH_ARGUMENTS = and_(OURS, func.coalesce(t.c.arguments, "") == bindparam("p_arguments"))
+RECORD = _writes(and_(WITH_ARGUMENTS, bindparam("p_schedule") == SCHEDULE_NOW))
+RELEASE = _writes(WITH_ARGUMENTS)
 BURY = _writes(
     and_(
-        OURS,
+        WITH_ARGUMENTS,
         t.c.next_run_at == bindparam("p_seen", type_=UTCDateTime),
         t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
     )
@@ -123,7 +119,7 @@ STILL_OURS = select(SCHEDULE_NOW.label("schedule_now"), t.c.arguments).where(OUR
 def settled(settlement: Settlement) -> dict[str, Any]:
     """Return the parameters with which a settlement is written."""
     claim, outcome = settlement.claim, settlement.outcome
-    ours = {"p_id": claim.id, "p_token": claim.token}
+    ours = {"p_id": claim.id, "p_token": claim.token, "p_arguments": claim.arguments or ""}
     if settlement.ending == "goes":
         return ours
     return ours | {
@@ -143,11 +139,7 @@ def settled(settlement: Settlement) -> dict[str, Any]:
 
 def recorded(settlement: Settlement) -> dict[str, Any]:
     """Return the parameters of RECORD."""
-    claim = settlement.claim
-    return settled(settlement) | {
-        "p_schedule": claim.schedule,
-        "p_arguments": claim.arguments or "",
-    }
+    return settled(settlement) | {"p_schedule": settlement.claim.schedule}
 
 
 def buried(settlement: Settlement, now: datetime) -> dict[str, Any]:
