@@ -20,6 +20,8 @@ MOST_DIGITS = 4300
 TOO_LARGE = 10**MOST_DIGITS
 # Marks what JSON has no word for; a mapping of the caller's that has this key is marked itself.
 TAG = "$"
+# A naive datetime in the hour that comes twice, the second time: ISO has no word for it.
+FOLD = "datetime fold"
 ACCEPTED = (
     "text, numbers, booleans, None, lists, tuples, dicts with text keys, "
     "datetimes, dates, UUIDs and Decimals"
@@ -34,6 +36,7 @@ _WRITERS: Mapping[type, tuple[str, Callable[[Any], str]]] = {
 UNCHANGING = frozenset({bool, int, float, str, *_WRITERS})
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "datetime": datetime.fromisoformat,
+    FOLD: lambda text: datetime.fromisoformat(text).replace(fold=1),
     "date": date.fromisoformat,
     "uuid": UUID,
     "decimal": Decimal,
@@ -128,6 +131,8 @@ def _write(value: object, where: str, depth: int) -> Json:
         return value
     if kind in _WRITERS:
         tag, write = _WRITERS[kind]
+        if isinstance(value, datetime) and value.fold and value.tzinfo is None:
+            tag = FOLD
         try:
             return {TAG: tag, "value": write(value)}
         except Exception:  # noqa: BLE001 - a time zone is the caller's own code

@@ -1,7 +1,7 @@
 """A job: one enqueued call of a task, as a row that runs once; and how one is asked for."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
@@ -107,7 +107,16 @@ class Using:
 
     def using(self, **options: Any) -> "Using":
         """Wish for more; what is not named stays as it was."""
+        unknown = options.keys() - OPTIONS
+        if unknown:
+            message = (
+                f"using() takes no {', '.join(sorted(unknown))}; there are {', '.join(OPTIONS)}"
+            )
+            raise TypeError(message)
         return replace(self, wish=to_wish(self.wish, **options))
+
+
+OPTIONS = tuple(one.name for one in fields(Wish))
 
 
 def to_wish(

@@ -23,6 +23,11 @@ BUSY = (
     "transaction with connection=, or do it after its commit (on_commit=, or later in the code)"
 )
 
+ONCE_BUSY = (
+    "the database file is being written by somebody else, perhaps in this very transaction: "
+    "register the key in it with connection=, or before it begins"
+)
+
 T = TypeVar("T")
 
 
@@ -71,12 +76,12 @@ class Keeping(Managing):
             parts.runner.look_at_clock()
         return parts
 
-    def _say(self, error: DatabaseError) -> None:
+    def _say(self, error: DatabaseError, busy: str = BUSY) -> None:
         """Raise in lazycron's own words what can be said so; return from other errors."""
         if self.parts.runner.is_missing(error):
             raise NotInstalledError from error
         if fault_of(error) is Fault.BUSY:
-            raise BusyError(BUSY if self.parts.store.is_sqlite else None) from error
+            raise BusyError(busy if self.parts.store.is_sqlite else None) from error
 
 
 class _Keeper:
@@ -107,7 +112,7 @@ class _Keeper:
                     )
         except DatabaseError as error:
             if connection is None:
-                cron._say(error)  # noqa: SLF001 - as above
+                cron._say(error, ONCE_BUSY)  # noqa: SLF001 - as above
             raise
         message = f"once key {key!r} was taken and given back at each of {MOST_TRIES} looks"
         raise BusyError(message)

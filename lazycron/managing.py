@@ -295,17 +295,23 @@ class Managing(ABC):
                 return parts.why.not_installed()
             row = parts.store.row(name)
             refused = parts.store.jobs.refused_once().get(name, 0)
-            jobs = parts.store.jobs.counts() if row is None else {}
+            jobs = parts.store.jobs.counts().get(name)
+            runs = self._runs_of(name, row) if refused else 0
             around = self._surroundings()
             found = parts.why.about(parts.registry.get(name), row, moment, around=around)
         except DatabaseError as error:
             if parts.runner.is_missing(error):
                 return parts.why.not_installed()
             return parts.why.unreachable(said_by(error))
-        if row is None:
-            found = with_jobs(found, name, jobs.get(name))
-        also = about_refusals(name, refused, row.counters.get("runs", 0) if row else 0)
+        found = with_jobs(found, name, jobs)
+        also = about_refusals(name, refused, runs)
         return found if also is None else replace(found, text=f"{found.text}. {also}")
+
+    def _runs_of(self, name: str, row: TaskRow | None) -> int:
+        """Count a task's runs: by its row, else what the history still holds of its jobs."""
+        if row is not None:
+            return row.counters.get("runs", 0)
+        return self.parts.store.jobs.counted([name])[name].counters.get("runs", 0)
 
     def _surroundings(self) -> Surroundings:
         parts = self.parts

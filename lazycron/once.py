@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from lazycron.durations import Duration, to_duration
 from lazycron.jobs import check_key
 
+SHORTEST = timedelta(seconds=1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class First:
@@ -70,7 +72,9 @@ class Once(AbstractContextManager[First, None]):
         self._keeper = keeper
         self._key = check_key(key)
         self._task = task
-        self._expires = None if expires is None else to_duration(expires, what="expires")
+        self._expires = (
+            None if expires is None else to_duration(expires, what="expires", least=SHORTEST)
+        )
         self._connection = connection
         self._first: First | None = None
 

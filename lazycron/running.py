@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from lazycron.activity import Activity
+from lazycron.errors import BusyError
 from lazycron.execute import Execution, execute
 from lazycron.facts import Facts
 from lazycron.leases import Lease, Leases
@@ -13,9 +14,14 @@ from lazycron.reference import Reference
 from lazycron.registry import Registry
 from lazycron.reports import to_result
 from lazycron.run import Hands, MakeAsyncOnce, MakeOnce, Run
-from lazycron.store import Stamp, Store
+from lazycron.store import DatabaseError, Fault, Stamp, Store, fault_of
 from lazycron.tasks import Task
 from lazycron.ticks import EARLIEST, Tick
+
+BUSY = (
+    "the checkpoint could not be stored: somebody else holds the database's lock, perhaps this "
+    "very task in a transaction of its own; let that end first"
+)
 
 
 class Running:
@@ -108,7 +114,12 @@ class Running:
         def save(text: str, done: int | None, total: int | None) -> bool:
             # Renewals end with a task's time-out, whether it goes on or not.
             until = None if timed_out() else lease.now() + lease.length
-            kept = self._store.checkpoint(claim, text, done, total, until)
+            try:
+                kept = self._store.checkpoint(claim, text, done, total, until)
+            except DatabaseError as error:
+                if fault_of(error) is Fault.BUSY:
+                    raise BusyError(BUSY) from error
+                raise
             lease.lost = lease.lost or not kept
             if kept:
                 tick.door.progressed(claim.name, done, total)

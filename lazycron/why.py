@@ -339,8 +339,8 @@ def _regular_after(row: TaskRow, schedule: Schedule) -> tuple[datetime, datetime
 
 
 def with_jobs(found: Explanation, name: str, jobs: JobCounts | None) -> Explanation:
-    """Tell of the jobs of a task that has no row of its own, or no code here."""
-    if jobs is None or found.reason not in (Reason.NO_SCHEDULE, Reason.UNKNOWN_NAME):
+    """Tell of a task's jobs, be they all there is of it."""
+    if jobs is None:
         return found
     dead = f"{jobs.dead} dead (`lazycron retry ID` starts one anew)"
     counted = ((jobs.waiting, f"{jobs.waiting} waiting"), (jobs.running, f"{jobs.running} running"))

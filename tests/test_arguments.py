@@ -8,6 +8,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -210,6 +211,16 @@ def test_the_same_arguments_asked_for_again_are_another_text() -> None:
 def test_who_was_not_asked_again_under_this_claim_says_nothing(text: str | None) -> None:
     """Nor does a text that a hand has made unreadable."""
     assert asked_again(text, TOKEN) is None
+
+
+def test_an_hour_that_comes_twice_comes_back_as_the_one_it_was() -> None:
+    """A naive moment's second pass; an aware one has its offset."""
+    twice = datetime(2026, 10, 25, 2, 30, fold=1)  # noqa: DTZ001 - naive on purpose
+    [found] = read_arguments(write_arguments(Arguments((twice,)))).args
+    assert (found, found.fold) == (twice, 1)
+    aware = twice.replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    [found] = read_arguments(write_arguments(Arguments((aware,)))).args
+    assert (found, found.utcoffset()) == (aware.astimezone(UTC), timedelta(hours=1))
 
 
 def test_a_key_is_remembered_beside_the_arguments() -> None:

@@ -166,6 +166,14 @@ def test_a_dead_job_is_retried_or_discarded(call: Call, cron: LazyCron) -> None:
     assert cron.jobs() == []
 
 
+def test_json_that_is_nested_too_deep_is_wrong_usage(call: Call) -> None:
+    """And no traceback."""
+    ended = call("enqueue", "send", "[" * 100_000)
+    assert ended.exit_code == 2
+    assert "JSON cannot be read: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_prune_says_how_many_runs_went(call: Call, clock: ManualClock, cron: LazyCron) -> None:
     """And takes the expired once keys along."""
     bury_one(call)

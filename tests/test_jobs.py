@@ -379,6 +379,23 @@ def test_a_running_job_is_released_by_force_and_its_loss_is_an_attempt(
         cron.release_job(999)
 
 
+def test_an_unknown_wish_is_named_with_those_there_are(cron: LazyCron) -> None:
+    """As a misspelt keyword of any function."""
+    work = cron.task(name="work")(lambda: None)
+    with pytest.raises(TypeError, match=r"using\(\) takes no dely, kee; there are key, delay, run"):
+        work.using(dely="1h", kee="k")
+
+
+@pytest.mark.parametrize("schedule", [{"every": "1h"}, {}], ids=["scheduled", "only enqueued"])
+def test_why_tells_of_a_tasks_jobs(cron: LazyCron, schedule: dict[str, Any]) -> None:
+    """Whether it has a schedule too or not."""
+    work = cron.task(name="work", **schedule)(lambda: None)
+    cron.sync()
+    assert "it has jobs" not in str(cron.why("work"))
+    work.using(delay="1m").enqueue()
+    assert "it has jobs: 1 waiting, the first due at 2026-01-01" in str(cron.why("work"))
+
+
 def test_jobs_are_listed_by_what_they_are_doing(cron: LazyCron) -> None:
     """Seen from within a run as well."""
     seen = []

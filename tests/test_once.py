@@ -257,6 +257,33 @@ def test_a_registration_in_an_open_transaction_is_waited_for(
     assert set(keys(engine)) == {"key commit", "key rollback"}
 
 
+def test_a_few_refusals_among_many_runs_of_jobs_are_no_alarm(cron: LazyCron) -> None:
+    """Somebody clicked twice; a task without a schedule has no row that counts its runs."""
+
+    @cron.task
+    def welcome(run: Run, person: int) -> None:
+        with run.once(f"welcome {person}"):
+            pass
+
+    for number in range(110):
+        welcome.enqueue(min(number, 99))
+    drain(cron)
+    [status] = cron.overview()
+    assert (status.counters["runs"], status.counters["refused"]) == (110, 10)
+    assert "once keys" not in str(cron.why("welcome"))
+    for number in range(2):
+        welcome.enqueue(number)
+    drain(cron)
+    assert "12 once keys of welcome were refused" in str(cron.why("welcome"))
+
+
+@pytest.mark.parametrize("expires", [0, 0.5, "0s"])
+def test_a_key_that_expires_at_once_would_guard_nothing(cron: LazyCron, expires: object) -> None:
+    """It is refused."""
+    with pytest.raises(ScheduleError, match="from 1 second to"):
+        cron.once("key", expires=expires)  # type: ignore[arg-type]
+
+
 # ── from coroutines ──────────────────────────────────────────────────────────────────────────────
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import URL, Engine, NullPool, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from lazycron import Budget, LazyCron
+from lazycron import Budget, LazyCron, Retry, Run
 from lazycron.asgi import LazyCronMiddleware
 from lazycron.errors import BusyError
 from lazycron.outcomes import Settlement
@@ -621,6 +621,37 @@ def test_a_file_locked_by_another_writer_means_not_claimed_and_no_error(
     assert cron.parts.facts.outage is None
     writer.end()
     assert [run.status for run in cron.run_due(now=START + HOUR).runs] == ["ok"]
+    engine.dispose()
+
+
+def test_a_checkpoint_in_the_tasks_own_write_transaction_says_what_holds_it_up(
+    sqlite: URL, writer: Writer, make_cron: MakeCron
+) -> None:
+    """One writer at a time is all SQLite has, and here it is the task itself."""
+    engine = impatient(sqlite)
+    cron = make_cron(engine)
+
+    @cron.task(retry=Retry(limit=1))
+    def work(run: Run) -> None:
+        writer.begin()
+        try:
+            if run.trigger == "url":
+                run.checkpoint(1)
+            else:
+                cron.once("key").__enter__()
+        finally:
+            writer.end()
+
+    work.enqueue()
+    work.enqueue()
+    cron.run_due("url", budget=Budget(1, 20))
+    cron.run_due("cli", budget=Budget(1, 20))
+    once, checkpoint = (run.message for run in cron.history("work"))
+    assert checkpoint is not None
+    assert checkpoint.startswith("BusyError: the checkpoint could not be stored: somebody else")
+    assert once is not None
+    assert once.startswith("BusyError: the database file is being written by somebody else")
+    assert "register the key in it with connection=, or before it begins" in once
     engine.dispose()
 
 

@@ -107,7 +107,7 @@ def enqueue(
 def _read(text: str) -> tuple[list[Any], dict[str, Any]]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"JSON cannot be read: {error}"
         raise click.UsageError(message) from None
     if isinstance(found, list):
