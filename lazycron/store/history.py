@@ -164,11 +164,6 @@ def newest_of_job(connection: Connection, job_id: int) -> RunRecord | None:
     return None if row is None else to_record(row)
 
 
-def beyond(connection: Connection, name: str, keep: int) -> int | None:
-    """Find the newest run of a recurring task that is one too many; one indexed look."""
-    return connection.execute(FIRST_BEYOND, {"p_name": name, "p_keep": keep}).scalar()
-
-
 def delete_up_to(connection: Connection, name: str, last: int) -> int:
     """Delete a recurring task's runs up to an id."""
     return connection.execute(DELETE_UP_TO, {"p_name": name, "p_id": last}).rowcount

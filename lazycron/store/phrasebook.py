@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, s
 
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store import claims, settlements
+from lazycron.store import claims, rows, settlements
 from lazycron.store.claims import Claiming
 from lazycron.store.mariadb import MariaDB
 from lazycron.store.portable import Portable
@@ -39,6 +39,7 @@ class Phrases:
     dialect: Portable
     next_due: Select[Any]
     abandoned: Select[Any]
+    known_rows: Select[Any]
 
 
 class Phrasebook:
@@ -85,4 +86,5 @@ class Phrasebook:
             DIALECTS.get(self._database, Portable)(claiming),
             first if clock is None else select(first.scalar_subquery().label("next_run_at"), clock),
             settlements.select_abandoned(claiming.names),
+            rows.select_known(claiming.names),
         )

@@ -35,8 +35,7 @@ class Prepared:
             if process is not None:
                 processors[name] = process
         self.text = whole.statement
-        # Two names at least, so that what is got is a tuple; no statement here has fewer.
-        self._in_order = itemgetter(*whole.positiontup) if whole.positiontup else None
+        self._in_order = _in_order(whole.positiontup)
         self._fixed = {
             name: processors[name](value) if name in processors else value
             for name, value in whole.parameters.items()
@@ -77,6 +76,13 @@ class Prepared:
                 processors.append((position, process))
         made = namedtuple("Row", [column.key or "" for column in columns])  # type: ignore[misc]  # noqa: PYI024
         return made._make, processors
+
+
+def _in_order(names: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any] | None:
+    """Return what puts values in order; None: this driver takes them by name."""
+    if names is None or len(names) > 1:
+        return itemgetter(*names) if names else None
+    return lambda values: tuple(values[name] for name in names)
 
 
 class Prepare:

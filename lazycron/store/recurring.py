@@ -82,11 +82,6 @@ class Recurring(ABC):
         with self.engine.connect() as connection:
             return rows.read_all(connection)
 
-    def known_rows(self) -> list[TaskRow]:
-        """Read the recurring rows of known tasks."""
-        with self.engine.connect() as connection:
-            return rows.read_known(connection, self.names)
-
     def row(self, name: str) -> TaskRow | None:
         """Read one task's recurring row."""
         with self.engine.connect() as connection:

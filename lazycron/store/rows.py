@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     Connection,
-    Row,
+    Select,
     and_,
     bindparam,
     case,
@@ -26,6 +26,7 @@ from lazycron.messages import Json, counters_from_json, readable_json, to_json
 from lazycron.outcomes import RECURRING
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
+from lazycron.store.prepared import AnyRow
 
 BY_NAME = and_(t.c.name == bindparam("p_name"), t.c.key == RECURRING)
 
@@ -71,13 +72,17 @@ class TaskRow:
 
 COLUMNS = [t.c[name] for name in TaskRow.__slots__]
 RECURRING_ROWS = select(*COLUMNS).where(t.c.key == RECURRING).order_by(t.c.name)
-KNOWN_ROWS = RECURRING_ROWS.where(t.c.name.in_(bindparam("p_names", expanding=True)))
 ROW = select(*COLUMNS).where(BY_NAME)
 
 
-def to_row(row: Row[*tuple[Any, ...]]) -> TaskRow:
+def select_known(names: Sequence[str]) -> Select[Any]:
+    """Select the recurring rows of known tasks."""
+    return RECURRING_ROWS.where(t.c.name.in_(names))
+
+
+def to_row(row: AnyRow) -> TaskRow:
     """Read a table row."""
-    values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public way to a row's mapping
+    values = row._asdict()
     values["progress"] = readable_json(values["progress"])
     values["counters"] = counters_from_json(values["counters"])
     return TaskRow(**values)
@@ -86,11 +91,6 @@ def to_row(row: Row[*tuple[Any, ...]]) -> TaskRow:
 def read_all(connection: Connection) -> list[TaskRow]:
     """Read every recurring row, known or not, by name."""
     return [to_row(row) for row in connection.execute(RECURRING_ROWS)]
-
-
-def read_known(connection: Connection, names: tuple[str, ...]) -> list[TaskRow]:
-    """Read the recurring rows of these names."""
-    return [to_row(row) for row in connection.execute(KNOWN_ROWS, {"p_names": names})]
 
 
 def read(connection: Connection, name: str) -> TaskRow | None:
@@ -175,7 +175,8 @@ NEW_CODE = (
 )
 
 
-DUE = KNOWN_ROWS.where(
+DUE = RECURRING_ROWS.where(
+    t.c.name.in_(bindparam("p_names", expanding=True)),
     t.c.enabled == true(),
     t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime),
     t.c.lock_token.is_(null()),

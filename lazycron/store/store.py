@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import missing_tables
-from lazycron.store import answers, claims, history, settlements, sqlite
+from lazycron.store import answers, claims, history, rows, settlements, sqlite
 from lazycron.store.claims import Stamp
 from lazycron.store.engine import shown
 from lazycron.store.faults import DatabaseError
@@ -26,6 +26,7 @@ from lazycron.store.opened import OpenedFile
 from lazycron.store.phrasebook import CLOCKS, Phrasebook
 from lazycron.store.portable import Portable
 from lazycron.store.recurring import Recurring
+from lazycron.store.rows import TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
 from lazycron.store.transaction import Transactions
@@ -284,6 +285,14 @@ class Store(Recurring, Shared):
             with sqlite.busy_timeout(connection, 0):
                 yield connection
 
+    # recurring rows beside those of `Recurring`
+
+    def known_rows(self) -> list[TaskRow]:
+        """Read the recurring rows of known tasks."""
+        with self._begin() as begun:
+            found = begun.all(self._book.all.known_rows, {})
+        return [rows.to_row(row) for row in found]
+
     # history
 
     def history(self, name: str | None, limit: int) -> list[RunRecord]:
@@ -293,12 +302,12 @@ class Store(Recurring, Shared):
 
     def prune_beyond(self, name: str, keep: int) -> int:
         """Delete what a recurring task has beyond its newest `keep` runs."""
-        with self.engine.connect() as connection:
-            last = history.beyond(connection, name, keep)
-        if last is None:
+        with self._begin() as begun:
+            found = begun.one(history.FIRST_BEYOND, {"p_name": name, "p_keep": keep})
+        if found is None:
             return 0
         with self.engine.begin() as connection:
-            return history.delete_up_to(connection, name, last)
+            return history.delete_up_to(connection, name, found.id)
 
     def prune_older(self, before: datetime, after: int = 0) -> tuple[int, int | None]:
         """Delete those of the thousand runs that follow an id which started before a moment.
