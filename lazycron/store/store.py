@@ -225,7 +225,7 @@ class Store(Recurring, Shared):
 
     def abandoned(self, now: datetime, floor: datetime) -> list[Abandoned]:
         """Read the known tasks' claims whose lease has ended."""
-        with self._begin() as begun:
+        with self._begin.reading() as begun:
             found = begun.all(self._book.all.abandoned, {"p_now": now, "p_floor": floor})
         return [settlements.to_abandoned(row) for row in found]
 
@@ -262,7 +262,7 @@ class Store(Recurring, Shared):
 
         The latter is None on SQLite, which has no clock of its own. `without` leaves names out.
         """
-        with self._begin() as begun:
+        with self._begin.reading() as begun:
             row = begun.one(self._book.without(without).next_due, {"p_floor": floor})
         if row is None:
             return None, None
@@ -289,7 +289,7 @@ class Store(Recurring, Shared):
 
     def known_rows(self) -> list[TaskRow]:
         """Read the recurring rows of known tasks."""
-        with self._begin() as begun:
+        with self._begin.reading() as begun:
             found = begun.all(self._book.all.known_rows, {})
         return [rows.to_row(row) for row in found]
 
@@ -302,7 +302,7 @@ class Store(Recurring, Shared):
 
     def prune_beyond(self, name: str, keep: int) -> int:
         """Delete what a recurring task has beyond its newest `keep` runs."""
-        with self._begin() as begun:
+        with self._begin.reading() as begun:
             found = begun.one(history.FIRST_BEYOND, {"p_name": name, "p_keep": keep})
         if found is None:
             return 0

@@ -61,16 +61,24 @@ class Transactions:
 
     def __call__(self) -> AbstractContextManager[Transaction]:
         """Return a transaction, to be entered once."""
-        if self._is_sqlite and not _is_watched(self._engine):
-            return BareTransaction(self._engine, self._prepare, self._kept)
-        return self._pooled()
+        return self._bare() or self._pooled(commits=True)
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        """Return a transaction that only reads, to be entered once: there is nothing to commit."""
+        return self._bare() or self._pooled(commits=False)
+
+    def _bare(self) -> "BareTransaction | None":
+        if not self._is_sqlite or _is_watched(self._engine):
+            return None
+        return BareTransaction(self._engine, self._prepare, self._kept)
 
     @contextmanager
-    def _pooled(self) -> Iterator[Transaction]:
+    def _pooled(self, *, commits: bool) -> Iterator[Transaction]:
         # Not `begin()`, inside which nothing can be committed and begun anew.
         with self._engine.connect() as connection:
             yield self.on(connection)
-            connection.commit()
+            if commits:
+                connection.commit()
 
     def on(self, connection: Connection) -> Transaction:
         """Return a transaction on a connection of this engine's, which somebody else ends."""
