@@ -121,7 +121,9 @@ class Subject:
     def make_due(self) -> None:
         """Make one recurring row due; not timed."""
         due = now() - timedelta(seconds=1)
-        row = update(scheduled_task).where(scheduled_task.c.name == TASKS[0])
+        row = update(scheduled_task).where(
+            scheduled_task.c.key == "", scheduled_task.c.name == TASKS[0]
+        )
         with self.store.engine.begin() as connection:
             connection.execute(row.values(next_run_at=due, scheduled_for=due))
 

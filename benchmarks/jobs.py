@@ -118,6 +118,8 @@ class Goal:
     floor: float
 
 
+# django-tasks on PostgreSQL is measured, and no goal: there the commit, which all of them wait for, is
+# a third of what it takes, so that nobody with a commit for each job could be twenty times as fast.
 GOALS = (
     Goal("enqueue", "lazycron NORMAL", "Huey NORMAL", 0.5, 0.35),
     Goal("run", "lazycron NORMAL", "Huey NORMAL", 0.6, 0.35),
@@ -125,7 +127,6 @@ GOALS = (
     Goal("run", "lazycron NORMAL", "django-tasks NORMAL", 20, 10),
     Goal("enqueue", "lazycron", "Procrastinate", 1.5, 1),
     Goal("run", "lazycron", "Procrastinate", 3, 2),
-    Goal("run", "lazycron", "django-tasks", 20, 10),
 )
 PEERS = ("huey", "procrastinate", "pgqueuer", "django-tasks-db")
 
