@@ -118,8 +118,8 @@ class Goal:
     floor: float
 
 
-# django-tasks on PostgreSQL is measured, and no goal: there the commit, which all of them wait for, is
-# a third of what it takes, so that nobody with a commit for each job could be twenty times as fast.
+# django-tasks on PostgreSQL is measured, and no goal: a twentieth of what a run takes there is one
+# commit, and each run has one.
 GOALS = (
     Goal("enqueue", "lazycron NORMAL", "Huey NORMAL", 0.5, 0.35),
     Goal("run", "lazycron NORMAL", "Huey NORMAL", 0.6, 0.35),
