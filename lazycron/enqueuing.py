@@ -15,7 +15,6 @@ from lazycron.arguments import (
     read_arguments,
     write_arguments,
 )
-from lazycron.durations import MICROSECOND
 from lazycron.errors import (
     BusyError,
     ConfigurationError,
@@ -224,13 +223,18 @@ class Enqueuing(Keeping):
                 raise KeyTakenError(_taken(name, held.key, held))
             if wish.on_conflict == "keep":
                 return replace(_to_job(held), created=False)
-            # Another due time than before: its idempotency key is another one, too.
-            due = call.due + MICROSECOND if call.due == held.scheduled_for else call.due
+            due, seen_for = call.due, held.scheduled_for
             token, snapshot = held.lock_token, call.snapshot
             if token is not None:
                 snapshot = ask_again(snapshot, token, due)
             if store.replace_arguments(
-                connection, held.id, held.key, token=token, arguments=snapshot, due=due
+                connection,
+                held.id,
+                held.key,
+                token=token,
+                seen=seen_for,
+                arguments=snapshot,
+                due=due,
             ):
                 seen, job = read_arguments(snapshot), _to_job(held)
                 kwargs = seen.kwargs or {}

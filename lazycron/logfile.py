@@ -1,5 +1,6 @@
 """The text log beside the state file: one line a run, for the day the bookkeeping failed."""
 
+import errno
 import os
 import threading
 import time
@@ -82,7 +83,7 @@ class LogFile:
                 # Locked, so that no line is written while somebody shortens; and in one write at
                 # the file's end, so that lines do not mix where the lock was not to be had.
                 with flocked(descriptor):
-                    os.write(descriptor, lines.encode())
+                    _write_whole(descriptor, lines.encode())
                     if os.fstat(descriptor).st_size > LARGEST:
                         self._shorten()
             finally:
@@ -108,6 +109,14 @@ class LogFile:
             file.seek(0)
             file.write(kept)
             file.truncate()
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    """Write all or nothing: of a part, on a disk that is full, the next line would go on."""
+    before = os.fstat(descriptor).st_size
+    if os.write(descriptor, content) < len(content):
+        os.ftruncate(descriptor, before)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _line(when: datetime, name: str, what: str, ms: int | None, rest: str) -> str:

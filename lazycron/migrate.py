@@ -1,6 +1,7 @@
 """Bring the database's tables to this version's shape, by Alembic revisions."""
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,17 @@ def migrate(engine: Engine, revision: str = "head") -> None:
     version's revision are made anew, and those of a later version are left alone. Raises BusyError
     where MariaDB or MySQL keep us waiting for a minute.
     """
-    with _quiet():
+    with _one_at_a_time(), _quiet():
         _migrate(engine, revision)
+
+
+# Alembic's context is the process's: two databases are migrated one after the other. By process: a
+# lock that another thread held at a fork would be held for ever.
+_LOCKS: dict[int, threading.Lock] = {}
+
+
+def _one_at_a_time() -> threading.Lock:
+    return _LOCKS.setdefault(os.getpid(), threading.Lock())
 
 
 def _migrate(engine: Engine, revision: str) -> None:

@@ -155,6 +155,35 @@ def test_of_what_cannot_be_written_the_newest_waits(log: LogFile) -> None:
     assert [line.split()[-1] for line in log.tail(1000)] == [str(n) for n in range(999, 799, -1)]
 
 
+def test_of_a_full_disk_no_part_of_a_line_is_taken(log: LogFile) -> None:
+    """What was not written waits, and is no stump for the next line to go on from."""
+    program = """
+        import resource, signal, sys
+        from pathlib import Path
+        from lazycron.logfile import LogFile
+        from tests.test_logfile import note
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        log = LogFile(Path(sys.argv[1]))
+        note(log, "first")
+        size = log.path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
+        note(log, "second")
+        print("No space" in log.problem, log.path.stat().st_size == size)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        note(log, "third")
+        print(log.problem, [line.split()[-1] for line in log.tail(5)])
+        """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(log.path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert ended.stdout == "True True\nNone ['third', 'second', 'first']\n"
+
+
 # bursts
 
 

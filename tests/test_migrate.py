@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,30 @@ def test_the_way_down_and_up_again_is_open(engine: Engine) -> None:
         assert tables(engine) == {"lazycron_version"}
     migrate(engine, HEAD)
     assert is_current(engine)
+
+
+def test_two_databases_of_one_process_are_migrated_one_after_the_other(tmp_path: Path) -> None:
+    """Alembic's context is the process's, and both may be used first at the same moment."""
+    engines = [open_engine(make_url(f"sqlite:///{tmp_path}/{number}.db")) for number in range(4)]
+    barrier = threading.Barrier(4)
+    errors: list[Exception] = []
+
+    def run(engine: Engine) -> None:
+        barrier.wait()
+        try:
+            migrate(engine)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(engine,)) for engine in engines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [is_current(engine) for engine in engines] == [True] * 4
+    for engine in engines:
+        engine.dispose()
 
 
 def test_a_later_versions_tables_are_left_alone(engine: Engine, make_cron: MakeCron) -> None:

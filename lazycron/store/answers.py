@@ -2,6 +2,7 @@
 
 from sqlalchemy import Connection, bindparam, select
 
+from lazycron.arguments import asked_again
 from lazycron.outcomes import Claim, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -35,4 +36,7 @@ def is_stored(connection: Connection, settlement: Settlement, by: str) -> bool:
 def claimed_under(connection: Connection, claiming: Claiming, stamp: Stamp) -> Claim | None:
     """Return the claim that was made with this stamp, if it was."""
     row = connection.execute(UNDER_TOKEN, {"p_token": stamp.token}).one_or_none()
-    return None if row is None else claiming.to_claim(row, stamp, attempt=row.attempts)
+    # A job that was asked for again meanwhile waits for its own time: its lease's end lets it go.
+    if row is None or asked_again(row.arguments, stamp.token) is not None:
+        return None
+    return claiming.to_claim(row, stamp, attempt=row.attempts)

@@ -241,8 +241,9 @@ def claim_by_name(
 
 # A job that is run by its name keeps the moment it is scheduled for, and with it its
 # idempotency key.
+JOB_LOOKS = 3
 OLDEST_JOBS = (
-    select(t.c.id)
+    select(*CLAIMED_COLUMNS)
     .where(
         t.c.name == bindparam("p_name"),
         or_(t.c.key.is_(null()), t.c.key != RECURRING),
@@ -252,22 +253,40 @@ OLDEST_JOBS = (
     .order_by(t.c.next_run_at, t.c.id)
     .limit(20)
 )
-TAKEN = select(*CLAIMED_COLUMNS).where(t.c.id == bindparam("p_id"))
 
 
 def claim_job(connection: Connection, claiming: Claiming, stamp: Stamp, name: str) -> Claim | None:
-    """Claim a task's oldest waiting job whether due or not; None where there is none."""
+    """Claim a task's oldest waiting job whether due or not; None where there is none.
+
+    As it was read: one whose arguments were replaced since is not claimed.
+    """
     take = (
         update(t)
-        .where(t.c.id == bindparam("p_id"), t.c.lock_token.is_(null()), t.c.enabled == true())
+        .where(
+            t.c.id == bindparam("p_id"),
+            t.c.lock_token.is_(null()),
+            t.c.enabled == true(),
+            t.c.scheduled_for == bindparam("p_seen", type_=UTCDateTime),
+            t.c.attempts == bindparam("p_attempts"),
+            func.coalesce(t.c.arguments, "") == bindparam("p_arguments"),
+        )
         .values(claiming.stamps)
     )
-    for job_id in list(connection.execute(OLDEST_JOBS, {"p_name": name}).scalars()):
+    for _ in range(JOB_LOOKS):
+        rows = connection.execute(OLDEST_JOBS, {"p_name": name}).all()
         # SQLite would not let a transaction that began with a read go on to write.
         connection.commit()
-        if connection.execute(take, claiming.stamped(stamp) | {"p_id": job_id}).rowcount == 1:
-            row = connection.execute(TAKEN, {"p_id": job_id}).one()
-            return claiming.to_claim(row, stamp, attempt=row.attempts)
+        for row in rows:
+            seen = {
+                "p_id": row.id,
+                "p_seen": row.scheduled_for,
+                "p_attempts": row.attempts,
+                "p_arguments": row.arguments or "",
+            }
+            if connection.execute(take, claiming.stamped(stamp) | seen).rowcount == 1:
+                return claiming.to_claim(row, stamp, attempt=row.attempts + 1)
+        if not rows:
+            break
     return None
 
 

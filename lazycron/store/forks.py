@@ -3,6 +3,8 @@
 SQLite keeps its locks by process. A child that inherits an open file believes to hold the one that
 says "the log is in use". When the parent closes the file, it takes the write-ahead log away,
 and with it all that the child has committed (measured: 15 of 341 runs lost).
+A transaction that another thread is in at the fork stays the child's for good, whose writes then
+wait in vain: a process whose threads tick must not fork, but to exec.
 https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_across_a_fork_
 """
 

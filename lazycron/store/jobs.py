@@ -26,6 +26,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.dml import ReturningInsert
 
+from lazycron.durations import MICROSECOND
 from lazycron.outcomes import RECURRING, State
 from lazycron.schema import HAS_KEY, UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -164,13 +165,14 @@ REPLACE = (
         t.c.id == bindparam("p_id"),
         t.c.key == bindparam("p_key"),
         func.coalesce(t.c.lock_token, "") == bindparam("p_token"),
+        t.c.scheduled_for == bindparam("p_seen", type_=UTCDateTime),
     )
     .ordered_values(
         (t.c.arguments, bindparam("p_arguments")),
         (
             t.c.scheduled_for,
             case(
-                (t.c.lock_token.is_(null()), bindparam("p_due", type_=UTCDateTime)),
+                (t.c.lock_token.is_(null()), bindparam("p_scheduled_for", type_=UTCDateTime)),
                 else_=t.c.scheduled_for,
             ),
         ),
@@ -198,11 +200,18 @@ def replace_arguments(
     key: str,
     *,
     token: str | None,
+    seen: datetime,
     arguments: str,
     due: datetime,
 ) -> bool:
-    """Give a job other arguments; False if it has ended, or begun or ended a run, meanwhile."""
+    """Give a job other arguments; False if it has changed since `seen`, its `scheduled_for`.
+
+    They are for a later nominal time than any before, whenever they are due: its idempotency key
+    is another one.
+    """
     values = {
+        "p_seen": seen,
+        "p_scheduled_for": max(due, seen + MICROSECOND),
         "p_id": job_id,
         "p_key": key,
         "p_token": token or "",

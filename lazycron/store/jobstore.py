@@ -97,15 +97,19 @@ class JobStore:
         key: str,
         *,
         token: str | None,
+        seen: datetime,
         arguments: str,
         due: datetime,
     ) -> bool:
-        """Give a job other arguments, if it is still claimed under this token, or waits (None)."""
+        """Give a job other arguments, if it is still claimed under this token, or waits (None).
+
+        `seen` is what it was scheduled for when it was looked at.
+        """
 
         def change() -> bool:
             with self._joining(connection) as joined:
                 return jobs.replace_arguments(
-                    joined, job_id, key, token=token, arguments=arguments, due=due
+                    joined, job_id, key, token=token, seen=seen, arguments=arguments, due=due
                 )
 
         return self._unless_deadlocked(connection, change)
