@@ -24,7 +24,7 @@ help:
 
 # Set up once, and again when the dependencies change.
 $(READY): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lazycron needs Python 3.11 or newer; say make PYTHON=python3.12 if you have it elsewhere")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "lazycron needs Python 3.11 or newer; say make PYTHON=python3.11 if you have it elsewhere")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
