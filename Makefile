@@ -2,6 +2,7 @@
 #   make run     serve the example app on http://127.0.0.1:8000
 #   make test    run all tests           make test ARGS="-k budget"
 #   make check   the rules, then the tests
+#   make layers  the rooms of the code, from its imports
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -14,10 +15,10 @@ ARGS   ?=
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.installed
-TYPED  = $(wildcard lazycron example_app migrations tests benchmarks .ci/*.py)
+TYPED  = $(wildcard lazycron example_app migrations tests benchmarks tools .ci/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format check bench bench-peers races wheel clean
+.PHONY: help run test lint layers format check bench bench-peers races wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -41,6 +42,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo --no-cache
+
+layers: $(READY)
+	$(BIN)/python tools/layers.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix-only --quiet .

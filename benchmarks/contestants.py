@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import event, make_url
 
 from lazycron import Budget, LazyCron
-from lazycron.store.engine import open_engine
+from lazycron.store.driver.engine import open_engine
 
 NORMAL, FULL = "NORMAL", "FULL"
 

@@ -25,10 +25,10 @@ from sqlalchemy.exc import OperationalError
 from lazycron import LazyCron
 from lazycron.clock import SystemClock
 from lazycron.migrate import migrate
-from lazycron.outcomes import Outcome, Policy, Settlement, Status, settle
+from lazycron.model.settle import Outcome, Policy, Settlement, Status, settle
 from lazycron.schema import scheduled_task, task_run
 from lazycron.store import EPOCH, Stamp, new_token
-from lazycron.store.engine import open_engine
+from lazycron.store.driver.engine import open_engine
 
 SERVERS = {
     "postgresql": ("LAZYCRON_TEST_POSTGRES", "postgresql+psycopg://postgres@127.0.0.1/postgres"),

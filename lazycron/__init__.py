@@ -13,17 +13,17 @@ from lazycron.errors import (
     ScheduleError,
     UnknownTaskError,
 )
-from lazycron.jobs import Job, JobResult
-from lazycron.once import First, Once
-from lazycron.reports import Budget, Decision, RunResult, TickReport
-from lazycron.retry import Retry
-from lazycron.run import Postpone, Run
-from lazycron.schedules import Crontab, Every, Schedule
+from lazycron.model.job import Job, JobResult
+from lazycron.model.once import First, Once
+from lazycron.model.report import Budget, Decision, RunResult, TickReport
+from lazycron.model.retry import Retry
+from lazycron.model.run import Postpone, Run
+from lazycron.model.task import Task
+from lazycron.schedules.shaped import Crontab, Every, Schedule
 from lazycron.statefile import State
-from lazycron.status import Problem, TaskStatus
 from lazycron.store import RunRecord
-from lazycron.tasks import Task
-from lazycron.why import Explanation, Reason
+from lazycron.tick.why import Explanation, Reason
+from lazycron.verbs.overview import Problem, TaskStatus
 
 __all__ = [
     "ArgumentsError",

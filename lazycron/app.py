@@ -13,25 +13,25 @@ from sqlalchemy import URL, Engine
 
 from lazycron.clock import Clock, to_moment
 from lazycron.durations import Duration, to_duration
-from lazycron.enqueuing import Enqueuing
 from lazycron.errors import (
     ConfigurationError,
     LazyCronError,
 )
-from lazycron.execute import Bridge, in_a_new_loop, on_loop
-from lazycron.managing import Moment, Name, to_name
-from lazycron.messages import shown
-from lazycron.outcomes import OnLost
-from lazycron.parts import Parts, who_we_are, wire
-from lazycron.registry import Registry
-from lazycron.reports import Budget, RunResult, TickReport, Trigger, to_trigger
-from lazycron.retry import Retry
-from lazycron.schedules import Crontab, Schedule, in_zone
+from lazycron.executors.thread import Bridge, in_a_new_loop, on_loop
+from lazycron.model.registry import Registry
+from lazycron.model.report import Budget, RunResult, TickReport, Trigger, to_trigger
+from lazycron.model.retry import Retry
+from lazycron.model.settle import OnLost
+from lazycron.model.task import FirstRun, Missed, OnlyOn, Task, make_task, to_schedule
+from lazycron.schedules.shaped import Crontab, Schedule, in_zone
 from lazycron.settings import Settings, check_settings
 from lazycron.store import Store
-from lazycron.store.engine import clone_engine, open_engine, to_url
-from lazycron.tasks import FirstRun, Missed, OnlyOn, Task, make_task, to_schedule
-from lazycron.ticks import Door
+from lazycron.store.driver.engine import clone_engine, open_engine, to_url
+from lazycron.texts import shown
+from lazycron.tick.tick import Door
+from lazycron.verbs.jobs import Enqueuing
+from lazycron.verbs.operator import Moment, Name, to_name
+from lazycron.wiring import Parts, who_we_are, wire
 
 DEFAULT_DATABASE = "sqlite:///lazycron.db"
 TOKEN_LENGTH = 40

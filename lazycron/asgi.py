@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from lazycron.app import LazyCron
-from lazycron.crew import Loop, Report, Visit
-from lazycron.endpoint import Endpoint, Reply, Request, Waiting
-from lazycron.mount import Everything, Mount, TickIn, to_mount
-from lazycron.trigger import Trigger, bridge_to
+from lazycron.web.endpoint import Endpoint, Reply, Request, Waiting
+from lazycron.web.look import Trigger, bridge_to
+from lazycron.web.mount import Everything, Mount, TickIn, to_mount
+from lazycron.web.threads import Loop, Report, Visit
 
 logger = logging.getLogger("lazycron")
 

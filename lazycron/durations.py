@@ -5,7 +5,7 @@ import re
 from datetime import timedelta
 
 from lazycron.errors import ScheduleError
-from lazycron.messages import shown
+from lazycron.texts import shown
 
 Duration = timedelta | float | str
 

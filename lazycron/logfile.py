@@ -9,8 +9,8 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 
-from lazycron.messages import shorten, visible
 from lazycron.statefile import flocked
+from lazycron.texts import shorten, visible
 
 LARGEST = 100_000
 KEPT_LINES = 200

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from lazycron.schedules import TEXT_LENGTH
+from lazycron.schedules.shaped import TEXT_LENGTH
 
 NAME_LENGTH = 191
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from lazycron.clock import Clock, SystemClock
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError
-from lazycron.messages import shown
-from lazycron.reports import Budget
-from lazycron.retry import Retry
-from lazycron.schedules import to_zone
+from lazycron.model.report import Budget
+from lazycron.model.retry import Retry
+from lazycron.schedules.shaped import to_zone
+from lazycron.texts import shown
 
 SHORTEST_SECRET = 16
 SHORTEST_LEASE = timedelta(seconds=1)

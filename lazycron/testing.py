@@ -12,11 +12,11 @@ from lazycron.app import LazyCron
 from lazycron.clock import to_moment
 from lazycron.durations import MICROSECOND, Duration, to_duration
 from lazycron.errors import ConfigurationError, LazyCronError
-from lazycron.managing import Name, to_name
-from lazycron.once import Crash
-from lazycron.outcomes import Claim, Outcome, Settlement, Status, settle
-from lazycron.reports import TickReport
+from lazycron.model.once import Crash
+from lazycron.model.report import TickReport
+from lazycron.model.settle import Claim, Outcome, Settlement, Status, settle
 from lazycron.store import Changed, Lost, Recorded, Stamp, Store
+from lazycron.verbs.operator import Name, to_name
 
 MOST_TICKS = 10_000
 

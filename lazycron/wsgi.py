@@ -5,9 +5,9 @@ from concurrent.futures import wait
 from typing import Any
 
 from lazycron.app import LazyCron
-from lazycron.crew import Visit
-from lazycron.endpoint import Endpoint, Reply, Request, Waiting
-from lazycron.mount import Everything, Mount, TickIn, to_mount
+from lazycron.web.endpoint import Endpoint, Reply, Request, Waiting
+from lazycron.web.mount import Everything, Mount, TickIn, to_mount
+from lazycron.web.threads import Visit
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]

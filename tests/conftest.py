@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from lazycron import LazyCron
 from lazycron.migrate import migrate
 from lazycron.schema import metadata
-from lazycron.store.engine import open_engine
+from lazycron.store.driver.engine import open_engine
 from lazycron.testing import ManualClock
 
 SECRET = "a secret of the tests, long enough"

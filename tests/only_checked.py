@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import lazycron
-    from lazycron.run import Run
+    from lazycron.model.run import Run
 
 
 def bare(run: Run) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import lazycron  # noqa: TC001 - read by lazycron, at run time
-from lazycron.run import Run  # noqa: TC001
-from lazycron.run import Run as Handed  # noqa: TC001
+from lazycron.model.run import Run  # noqa: TC001
+from lazycron.model.run import Run as Handed  # noqa: TC001
 
 if TYPE_CHECKING:
     from decimal import Decimal as Missing

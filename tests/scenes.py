@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lazycron import LazyCron
-from lazycron.outcomes import Claim, Outcome, Settlement, Status, settle
+from lazycron.model.settle import Claim, Outcome, Settlement, Status, settle
 from lazycron.store import EPOCH, Stamp, TaskRow, new_token
 
 

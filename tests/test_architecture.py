@@ -1,29 +1,37 @@
-"""What docs/architecture.md says about the modules is what import-linter holds."""
+"""The rooms are what docs/architecture.md says, and the house keeps its limits."""
 
 import re
-import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tools.layers import PACKAGE, ROOT, about, layers, measure
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_the_page_shows_the_layers_of_the_contract() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = project["tool"]["importlinter"]["contracts"]
-    [contract] = [one for one in contracts if one["id"] == "layers"]
-    held = [set(re.findall(r"\w+", layer)) for layer in contract["layers"]]
-
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    [picture] = re.findall(r"```text\nedges(.*?)```", page, re.DOTALL)
-    shown = [set(re.findall(r"\w+", line[9:])) for line in f"edges{picture}".splitlines()]
-    assert shown == held
+def test_the_house_keeps_its_limits() -> None:
+    """Floors, files in a folder, lines of a file; and no circle."""
+    assert measure().problems() == []
 
 
-def test_every_module_is_in_the_picture() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    package = ROOT / "lazycron"
-    modules = {path.stem for path in package.glob("*.py")} | {
-        path.parent.name for path in package.glob("*/__init__.py")
-    }
-    missing = {name for name in modules - {"__init__"} if not re.search(rf"\b{name}\b", page)}
-    assert not missing
+def test_every_room_says_what_may_live_there() -> None:
+    """In one line, of its folder or its file."""
+    rooms = measure().arrows
+    assert {room for room in rooms if not about(room)} == set()
+    assert {room for layer in layers() for room in re.findall(r"\w+", layer)} == set(rooms)
+
+
+def test_the_page_has_a_place_for_every_room() -> None:
+    """Who reads only the page has heard of each."""
+    assert {room for room in measure().arrows if not re.search(rf"\b{room}\b", PAGE)} == set()
+
+
+def test_what_the_page_names_is_there() -> None:
+    """A module written as `folder/module` is one."""
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+)`", PAGE))
+    package = ROOT / PACKAGE
+
+    def is_there(name: str) -> bool:
+        places = (package / name, package / f"{name}.py", ROOT / name, ROOT / f"{name}.py")
+        return any(Path(place).exists() for place in places)
+
+    assert {name for name in named if not is_there(name)} == set()

@@ -23,7 +23,7 @@ from lazycron import LazyCron
 from lazycron.asgi import App, LazyCronMiddleware, Message, Receive, Scope, Send
 from lazycron.clock import SystemClock
 from lazycron.testing import ManualClock
-from lazycron.trigger import Trigger, trigger_of
+from lazycron.web.look import Trigger, trigger_of
 from tests.conftest import MakeCron
 from tests.edges import (
     DEADLINE,

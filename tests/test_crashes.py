@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, event
 
-from lazycron import Budget, LazyCron, running
-from lazycron.execute import execute
-from lazycron.outcomes import Settlement
+from lazycron import Budget, LazyCron
+from lazycron.executors.thread import execute
+from lazycron.model.settle import Settlement
 from lazycron.store import EPOCH, Stamp
 from lazycron.testing import ManualClock
+from lazycron.tick import run_one
 from tests.conftest import START, MakeCron
 from tests.processes import Child, Wire
 from tests.tables import HOUR, put_rows, row_of, set_row, statuses, text_of
@@ -50,7 +51,7 @@ def before_the_task(wire: Wire, cron: LazyCron) -> None:
         wire.halt_here(HERE)
         return execute(*values)
 
-    vars(running)["execute"] = halting
+    vars(run_one)["execute"] = halting
 
 
 def in_the_task(wire: Wire, cron: LazyCron) -> None:

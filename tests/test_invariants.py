@@ -12,7 +12,7 @@ from sqlalchemy import URL
 
 from lazycron import Budget, LazyCron, Postpone
 from lazycron.errors import BusyError
-from lazycron.outcomes import Claim, Status
+from lazycron.model.settle import Claim, Status
 from lazycron.store import TaskRow
 from lazycron.testing import ManualClock
 from tests.conftest import MakeCron

@@ -42,7 +42,7 @@ from lazycron.schema import (
     once_key,
     scheduled_task,
 )
-from lazycron.store.engine import open_engine
+from lazycron.store.driver.engine import open_engine
 from lazycron.testing import drain
 from tests.conftest import START, MakeCron
 
@@ -151,7 +151,7 @@ def test_our_own_migration_is_quiet_in_the_apps_log(bare: URL) -> None:
         from sqlalchemy import make_url
         from lazycron.migrate import migrate
         from lazycron.schema import metadata
-        from lazycron.store.engine import open_engine
+        from lazycron.store.driver.engine import open_engine
 
         engine = open_engine(make_url(sys.argv[1]))
         migrate(engine)
@@ -287,7 +287,7 @@ def test_of_ten_processes_that_start_at_once_one_migrates_and_none_fails(
         from alembic import command  # so that all are as fast as they can be
         from sqlalchemy import make_url
         from lazycron.migrate import is_current, migrate
-        from lazycron.store.engine import open_engine
+        from lazycron.store.driver.engine import open_engine
 
         go_read, go_write = os.pipe()
         children = []

@@ -10,7 +10,7 @@ from sqlalchemy import URL, delete
 
 from lazycron import LazyCron
 from lazycron.errors import LazyCronError
-from lazycron.outcomes import Claim, Outcome, Status
+from lazycron.model.settle import Claim, Outcome, Status
 from lazycron.schema import scheduled_task, task_run
 from lazycron.store import EPOCH
 from lazycron.testing import ManualClock

@@ -19,13 +19,13 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from lazycron import Budget, LazyCron, Retry, Run
 from lazycron.asgi import LazyCronMiddleware
 from lazycron.errors import BusyError
-from lazycron.outcomes import Settlement
-from lazycron.reports import Trigger as Kind
+from lazycron.model.report import Trigger as Kind
+from lazycron.model.settle import Settlement
 from lazycron.store import Fault, Stamp, fault_of
-from lazycron.store import engine as engine_module
-from lazycron.store.engine import open_engine
+from lazycron.store.driver import engine as engine_module
+from lazycron.store.driver.engine import open_engine
 from lazycron.testing import ManualClock
-from lazycron.trigger import trigger_of
+from lazycron.web.look import trigger_of
 from tests.conftest import START, MakeCron, empty
 from tests.doors import hello, request
 from tests.processes import PATIENCE

@@ -32,8 +32,8 @@ from lazycron import LazyCron
 from lazycron.clock import SystemClock
 from lazycron.migrate import HEAD
 from lazycron.schema import metadata, task_run
-from lazycron.store.engine import open_engine
-from lazycron.trigger import trigger_of
+from lazycron.store.driver.engine import open_engine
+from lazycron.web.look import trigger_of
 from tests.conftest import MakeCron, empty
 from tests.processes import PATIENCE, Child, Wire, children
 from tests.tables import put_rows, row_of, set_row, statuses, text_of

@@ -22,10 +22,10 @@ from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, sele
 from lazycron import Budget, LazyCron, statefile
 from lazycron.cli.verbs import lazycron
 from lazycron.clock import SystemClock
-from lazycron.outcomes import Claim, Settlement
+from lazycron.model.settle import Claim, Settlement
 from lazycron.schema import scheduled_task, task_run
 from lazycron.store import Stamp
-from lazycron.store.engine import open_engine
+from lazycron.store.driver.engine import open_engine
 from lazycron.testing import ManualClock
 from tests import doors
 from tests.conftest import START, MakeCron, empty

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Connection, Engine, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError, StatementError
 
-from lazycron.messages import result_to_json, shorten
-from lazycron.schedules import Crontab
+from lazycron.schedules.shaped import Crontab
 from lazycron.schema import lazycron_setting, scheduled_task, task_run
+from lazycron.texts import result_to_json, shorten
 from tests.conftest import START
 
 

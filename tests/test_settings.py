@@ -9,8 +9,8 @@ import pytest
 
 from lazycron.clock import SystemClock
 from lazycron.errors import ConfigurationError, ScheduleError
-from lazycron.reports import Budget
-from lazycron.retry import Retry
+from lazycron.model.report import Budget
+from lazycron.model.retry import Retry
 from lazycron.settings import Settings, check_settings
 from lazycron.testing import ManualClock
 

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lazycron import statefile
-from lazycron.parts import private_folder
 from lazycron.statefile import State, StateFile
 from lazycron.testing import ManualClock
+from lazycron.wiring import private_folder
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 STATE = State(

@@ -15,7 +15,7 @@ from sqlalchemy import URL
 
 from lazycron import LazyCron
 from lazycron.testing import ManualClock
-from lazycron.trigger import trigger_of
+from lazycron.web.look import trigger_of
 from lazycron.wsgi import App, Environ, LazyCronMiddleware, StartResponse
 from tests.conftest import MakeCron
 from tests.edges import (

@@ -7,8 +7,8 @@ from typing import IO, Any
 import click
 
 from lazycron.errors import ArgumentsError, LazyCronError, ScheduleError, UnknownTaskError
-from lazycron.messages import one_line
 from lazycron.store import DatabaseError, Fault, fault_of
+from lazycron.texts import one_line
 
 WRONG = 1
 MISUSED = 2

@@ -1,9 +1,9 @@
 """The loop's heartbeat: a setting by which requests know that they may stand back."""
 
 from lazycron.clock import Clock
-from lazycron.parts import Parts
-from lazycron.refresh import LOOP_AT
 from lazycron.store import DatabaseError
+from lazycron.tick.next_due import LOOP_AT
+from lazycron.wiring import Parts
 
 BEAT_EVERY = 10.0
 NONE = ""

@@ -12,8 +12,8 @@ from lazycron.cli.output import as_json, cell, seen_from, table
 from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
 from lazycron.durations import Duration
-from lazycron.jobs import JOB_STATES, Job
-from lazycron.messages import visible
+from lazycron.model.job import JOB_STATES, Job
+from lazycron.texts import visible
 
 HEADINGS = ("id", "task", "key", "status", "due", "attempts", "progress", "arguments", "message")
 LONGEST_CALL = 60

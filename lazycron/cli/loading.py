@@ -13,8 +13,8 @@ import click
 
 from lazycron.app import LazyCron
 from lazycron.cli.failures import Failed
-from lazycron.messages import one_line
-from lazycron.tasks import Task
+from lazycron.model.task import Task
+from lazycron.texts import one_line
 
 DEFAULT_ATTRIBUTE = "cron"
 MISSING = 'no app is named: pass --app "module:attribute" or set LAZYCRON_APP'

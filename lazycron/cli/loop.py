@@ -5,15 +5,15 @@ from collections.abc import Callable
 import click
 
 from lazycron.app import LazyCron
-from lazycron.burial import BETWEEN_LOOKS
 from lazycron.cli.failures import of_database
 from lazycron.cli.heartbeat import Heartbeat
 from lazycron.cli.output import at
-from lazycron.facts import OUTAGE_PAUSE
-from lazycron.reports import TickReport
+from lazycron.model.report import TickReport
+from lazycron.process import OUTAGE_PAUSE
 from lazycron.statefile import State
 from lazycron.store import DatabaseError, Fault, fault_of, said_by
-from lazycron.ticks import Door
+from lazycron.tick.burial import BETWEEN_LOOKS
+from lazycron.tick.tick import Door
 
 LOOK_EVERY = 1.0
 ASK_EVERY = 2.0

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lazycron.durations import roughly
-from lazycron.messages import visible
+from lazycron.texts import visible
 
 NOTHING = "-"
 BETWEEN = "  "

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 import click
 
 from lazycron.cli.output import on_terminal
-from lazycron.messages import Json, to_json
-from lazycron.ticks import tell_nobody
+from lazycron.texts import Json, to_json
+from lazycron.tick.tick import tell_nobody
 
 BETWEEN_LINES = 1.0
 LONGEST = 40

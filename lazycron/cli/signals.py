@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import click
 
-from lazycron import execute
+from lazycron.executors import thread
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 FINISHING = "stopping; a run under way is finished first, another signal ends it at once"
@@ -99,7 +99,7 @@ def _behave_as_before(number: int) -> None:
 
 def _is_in_a_task(frame: FrameType | None) -> bool:
     """Tell whether a stack is inside a task's function, whose errors are caught and recorded."""
-    called = execute._call.__code__  # noqa: SLF001 - the one frame below which nothing escapes
+    called = thread._call.__code__  # noqa: SLF001 - the one frame below which nothing escapes
     outer = frame.f_back if frame is not None else None
     while outer is not None:
         if outer.f_code is called:

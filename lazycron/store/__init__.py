@@ -2,7 +2,7 @@
 
 from lazycron.store.claims import Stamp, new_token
 from lazycron.store.counted import Counted
-from lazycron.store.faults import DatabaseError, Fault, fault_of, said_by
+from lazycron.store.driver.faults import DatabaseError, Fault, fault_of, said_by
 from lazycron.store.history import SLICE, RunRecord
 from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.jobstore import JobStore

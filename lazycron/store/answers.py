@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, bindparam, select
 
-from lazycron.arguments import asked_again
-from lazycron.outcomes import Claim, Settlement
+from lazycron.model.arguments import asked_again
+from lazycron.model.settle import Claim, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.schema import task_run as r

@@ -26,11 +26,11 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import counters_from_json
-from lazycron.outcomes import RECURRING, Claim, Status
+from lazycron.model.settle import RECURRING, Claim, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store.prepared import AnyRow
+from lazycron.store.driver.prepared import AnyRow
+from lazycron.texts import counters_from_json
 
 # A parameter named like a column becomes a SET column, silently; so each has a prefix: `c_` for
 # what claims a row, `p_` for what is done to one that is ours. One statement may have both.

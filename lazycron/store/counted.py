@@ -15,7 +15,7 @@ from sqlalchemy import (
     select,
 )
 
-from lazycron.outcomes import LATE_AFTER, Status
+from lazycron.model.settle import LATE_AFTER, Status
 from lazycron.schema import task_run as r
 from lazycron.store.history import RunRecord, to_record
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select
 
-from lazycron.messages import Json, readable_json
-from lazycron.outcomes import RECURRING, Settlement
+from lazycron.model.settle import RECURRING, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import task_run as r
-from lazycron.store.transaction import Transaction
+from lazycron.store.driver.transaction import Transaction
+from lazycron.texts import Json, readable_json
 
 SLICE = 1000
 

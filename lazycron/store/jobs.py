@@ -27,11 +27,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.dml import ReturningInsert
 
 from lazycron.durations import MICROSECOND
-from lazycron.outcomes import RECURRING, State
+from lazycron.model.settle import RECURRING, State
 from lazycron.schema import HAS_KEY, UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.claims import is_known
-from lazycron.store.transaction import Transaction
+from lazycron.store.driver.transaction import Transaction
 
 IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
 COLUMNS = (

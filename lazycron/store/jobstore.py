@@ -10,13 +10,13 @@ from sqlalchemy.exc import IntegrityError
 
 from lazycron.store import counted, history, jobs, once, settlements
 from lazycron.store.counted import Counted
-from lazycron.store.engine import hasty_engine
-from lazycron.store.faults import DatabaseError, is_deadlock
+from lazycron.store.driver.engine import hasty_engine
+from lazycron.store.driver.faults import DatabaseError, is_deadlock
+from lazycron.store.driver.transaction import Transactions
 from lazycron.store.history import RunRecord
 from lazycron.store.jobs import JobCounts, JobRow
 from lazycron.store.once import OnceRow
 from lazycron.store.settlements import Abandoned
-from lazycron.store.transaction import Transactions
 
 # How often a statement that lost a deadlock is sent again.
 DEADLOCKS = 20

@@ -22,11 +22,11 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import Json, counters_from_json, readable_json, to_json
-from lazycron.outcomes import RECURRING
+from lazycron.model.settle import RECURRING
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store.prepared import AnyRow
+from lazycron.store.driver.prepared import AnyRow
+from lazycron.texts import Json, counters_from_json, readable_json, to_json
 
 BY_NAME = and_(t.c.name == bindparam("p_name"), t.c.key == RECURRING)
 

@@ -24,14 +24,14 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.messages import counters_from_json, to_json
-from lazycron.outcomes import RECURRING, Claim, Ending, Settlement, State
+from lazycron.model.settle import RECURRING, Claim, Ending, Settlement, State
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW, is_known
+from lazycron.store.driver.prepared import AnyRow
+from lazycron.store.driver.transaction import Transaction
 from lazycron.store.history import insert_run
-from lazycron.store.prepared import AnyRow
-from lazycron.store.transaction import Transaction
+from lazycron.texts import counters_from_json, to_json
 
 Writes = Mapping[Ending, Update | Delete]
 

@@ -13,23 +13,24 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from lazycron.outcomes import Claim, Settlement
+from lazycron.model.settle import Claim, Settlement
 from lazycron.schema import missing_tables
-from lazycron.store import answers, claims, history, rows, settlements, sqlite
+from lazycron.store import answers, claims, history, rows, settlements
 from lazycron.store.claims import Stamp
-from lazycron.store.engine import shown
-from lazycron.store.faults import DatabaseError
-from lazycron.store.forks import close_before_forks
+from lazycron.store.dialects import sqlite
+from lazycron.store.dialects.portable import Portable
+from lazycron.store.driver.engine import shown
+from lazycron.store.driver.faults import DatabaseError
+from lazycron.store.driver.forks import close_before_forks
+from lazycron.store.driver.opened import OpenedFile
+from lazycron.store.driver.transaction import Transactions
 from lazycron.store.history import RunRecord
 from lazycron.store.jobstore import JobStore
-from lazycron.store.opened import OpenedFile
-from lazycron.store.phrasebook import CLOCKS, Phrasebook
-from lazycron.store.portable import Portable
 from lazycron.store.recurring import Recurring
 from lazycron.store.rows import TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
-from lazycron.store.transaction import Transactions
+from lazycron.store.statements import CLOCKS, Phrasebook
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What a URL's query may hold that is not even hashed.

@@ -1,0 +1,1 @@
+"""How a claim becomes an outcome."""

@@ -1,0 +1,144 @@
+"""Effects that happen once: a key is registered before the effect, and a second time refused."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Protocol
+
+from lazycron.durations import Duration, to_duration
+from lazycron.model.job import check_key
+
+SHORTEST = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """Whether a key is this caller's (truthy), else who has it and whether he has finished.
+
+    `task` is the task in whose run the key was registered, None outside of one; `created_at` and
+    `finished_at` are UTC. The last is None while the effect is under way, and for ever after a
+    crash in the middle of it.
+    """
+
+    mine: bool
+    task: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+    def __bool__(self) -> bool:
+        """Tell whether the effect is this caller's to do."""
+        return self.mine
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the effect was done to its end."""
+        return self.finished_at is not None
+
+
+class Crash(BaseException):
+    """Stands for the end of the process where a test plays it: nothing is given back."""
+
+
+class Keeper(Protocol):
+    """What a once key needs of the store; each call is a transaction unless one is joined."""
+
+    def register(
+        self, key: str, task: str | None, expires: timedelta | None, connection: object
+    ) -> First:
+        """Register a key, or count a refusal and tell who has it."""
+
+    def finish(self, key: str, first: First, connection: object) -> None:
+        """Note that the effect of this registration is finished."""
+
+    def give_back(self, key: str, first: First, connection: object) -> None:
+        """Let a key go whose effect has failed; raises nothing in place of the effect's error."""
+
+
+class Once(AbstractContextManager[First, None]):
+    """A block around one effect; an exception gives the key back, a crash keeps it."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        key: str,
+        *,
+        task: str | None,
+        expires: Duration | None,
+        connection: object,
+    ) -> None:
+        self._keeper = keeper
+        self._key = check_key(key)
+        self._task = task
+        self._expires = (
+            None if expires is None else to_duration(expires, what="expires", least=SHORTEST)
+        )
+        self._connection = connection
+        self._first: First | None = None
+
+    def __enter__(self) -> First:
+        """Register the key; the value is truthy if the effect is this caller's to do."""
+        self._first = self._keeper.register(self._key, self._task, self._expires, self._connection)
+        return self._first
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Note that the effect is finished, or give the key back after an exception."""
+        self.leave(self._first, kind)
+
+    def leave(self, first: First | None, kind: type[BaseException] | None) -> None:
+        """End the block that `first` was the value of."""
+        if not first or (kind is not None and issubclass(kind, Crash)):
+            return
+        if kind is None:
+            self._keeper.finish(self._key, first, self._connection)
+        else:
+            self._keeper.give_back(self._key, first, self._connection)
+
+
+InConnection = Callable[[object, Callable[[object], Any]], Coroutine[Any, Any, Any]]
+
+
+class AsyncOnce(AbstractAsyncContextManager[First, None]):
+    """The same for coroutines; `hop` runs a blocking step where it blocks nobody."""
+
+    def __init__(
+        self, once: Callable[[object], Once], connection: object, hop: InConnection
+    ) -> None:
+        self._once = once
+        self._connection = connection
+        self._hop = hop
+        self._first: First | None = None
+
+    async def __aenter__(self) -> First:
+        """Register the key; the value is truthy if the effect is this caller's to do."""
+        registering = asyncio.ensure_future(
+            self._hop(self._connection, lambda joined: self._once(joined).__enter__())
+        )
+        try:
+            first: First = await asyncio.shield(registering)
+        except asyncio.CancelledError as error:
+            # A registration under way in a thread cannot be called back: it is given back.
+            self._first = await registering
+            await self.__aexit__(type(error), error, None)
+            raise
+        self._first = first
+        return first
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Note that the effect is finished, or give the key back after an exception."""
+        if self._first:
+            await self._hop(
+                self._connection, lambda joined: self._once(joined).leave(self._first, kind)
+            )

@@ -1,0 +1,122 @@
+"""The tasks this process knows, by name."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lazycron.errors import DuplicateTaskError, ScheduleError, UnknownTaskError
+from lazycron.model.retry import Retry
+from lazycron.model.settle import RECURRING, Claim, Policy
+from lazycron.model.task import Task
+from lazycron.schedules.shaped import Schedule, parse
+
+
+class Registry:
+    """A mapping from name to task that only grows; `version` tells whether it has.
+
+    `installation` is the id that jitter depends on; whoever asks the database first sets it.
+    """
+
+    def __init__(self) -> None:
+        self.installation = ""
+        self._tasks: dict[str, Task] = {}
+        # By trigger, and of which tasks: asked before each claim.
+        self._barred: tuple[dict[str, Task], dict[str, frozenset[str]]] = ({}, {})
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> int:
+        """A number that changes with every registration."""
+        return len(self._tasks)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names known at this moment."""
+        return frozenset(self._tasks)
+
+    def add(self, task: Task) -> None:
+        """Register a task; raises DuplicateTaskError where its name is taken."""
+        with self._lock:
+            known = self._tasks.get(task.name)
+            if known is not None:
+                message = (
+                    f"task name {task.name!r} is taken by {_place(known)}; "
+                    f"give {_place(task)} another name="
+                )
+                raise DuplicateTaskError(message)
+            self._tasks = {**self._tasks, task.name: task}
+
+    def replace(self, task: Task) -> None:
+        """Put a task in the place of the one of its name."""
+        with self._lock:
+            self._tasks = {**self._tasks, task.name: task}
+
+    def get(self, name: str) -> Task | None:
+        """Return the task of this name, if it is known."""
+        return self._tasks.get(name)
+
+    def __getitem__(self, name: str) -> Task:
+        """Return the task of this name; raises UnknownTaskError, which lists the known ones."""
+        task = self._tasks.get(name)
+        if task is None:
+            known = ", ".join(sorted(self._tasks)) or "none"
+            message = f"no task is named {name!r}; known are: {known}"
+            raise UnknownTaskError(message)
+        return task
+
+    @property
+    def is_jittered(self) -> bool:
+        """Whether any schedule depends on the installation."""
+        return any(task.schedule is not None and task.schedule.is_jittered for task in self)
+
+    def seeded(self, name: str, schedule: Schedule) -> Schedule:
+        """Return a schedule as it is for this task of this installation."""
+        return schedule.seeded(f"{self.installation}\n{name}")
+
+    def schedule_of(self, name: str, text: str) -> Schedule:
+        """Read the schedule a task's row holds; raises ScheduleError where it cannot be read."""
+        task = self._tasks.get(name)
+        own = task.schedule if task else None
+        found = own if own is not None and own.text == text else parse(text)
+        return self.seeded(name, found)
+
+    def barred_from(self, trigger: str) -> frozenset[str]:
+        """Return the names of the tasks that a tick of this trigger may not run."""
+        tasks, barred = self._tasks, self._barred
+        if barred[0] is not tasks:
+            barred = self._barred = (tasks, {})
+        if trigger not in barred[1]:
+            names = (task.name for task in tasks.values() if not task.runs_on(trigger))
+            barred[1][trigger] = frozenset(names)
+        return barred[1][trigger]
+
+    def policy_of(self, claim: Claim) -> Policy:
+        """Return a claim's policy: its task's, with the schedule the row was claimed with.
+
+        A row whose task is unknown here gets the defaults.
+        """
+        task = self._tasks.get(claim.name)
+        policy = task.policy if task else Policy(schedule=None, retry=Retry())
+        if claim.key == RECURRING:
+            return replace(policy, schedule=self._claimed_with(claim, policy.schedule))
+        return policy if policy.schedule is None else replace(policy, schedule=None)
+
+    def _claimed_with(self, claim: Claim, own: Schedule | None) -> Schedule | None:
+        """Read the schedule a row was claimed with; the code's where the row's cannot be read."""
+        try:
+            return self.schedule_of(claim.name, claim.schedule)
+        except ScheduleError:
+            return own and self.seeded(claim.name, own)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def __iter__(self) -> Iterator[Task]:
+        # A copy: a task may be registered by a request while a tick iterates.
+        return iter(tuple(self._tasks.values()))
+
+
+def _place(task: Task) -> str:
+    function = task.function
+    module = getattr(function, "__module__", None) or "builtins"
+    return f"{module}.{getattr(function, '__qualname__', function.__name__)}"

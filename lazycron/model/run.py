@@ -1,0 +1,148 @@
+"""What a task is handed about its own run, and how it asks for another time."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NoReturn, Protocol
+
+from lazycron.durations import Duration, to_duration
+from lazycron.errors import LeaseLostError
+from lazycron.model.once import AsyncOnce, Once
+from lazycron.model.settle import Claim
+from lazycron.texts import RESULT_BYTES, Json, from_json, shown, to_json
+
+LARGEST_COUNT = 2**63 - 1
+
+
+class Postpone(Exception):  # noqa: N818 - a request, not an error
+    """Asks that a run be tried again later, which is no failure: return it, or raise it.
+
+    `delay` is a duration (zero: at once), `reason` is a text for people. Raises ScheduleError for
+    a delay that cannot be read.
+    """
+
+    def __init__(self, delay: Duration, *, reason: str = "") -> None:
+        self.delay: timedelta = to_duration(delay, what="Postpone")
+        self.reason = str(reason)
+        super().__init__(self.reason or "postponed")
+
+
+class MakeOnce(Protocol):
+    """Makes the block around an effect that happens once, for the task of this name."""
+
+    def __call__(
+        self, key: str, *, expires: Duration | None, connection: object, task: str
+    ) -> Once:
+        """Make the block."""
+
+
+class MakeAsyncOnce(Protocol):
+    """Makes the same block for coroutines."""
+
+    def __call__(
+        self, key: str, *, expires: Duration | None, connection: object, task: str
+    ) -> AsyncOnce:
+        """Make the block."""
+
+
+def _no_once(key: str, *, expires: Duration | None, connection: object, task: str) -> NoReturn:
+    del expires, connection
+    message = f"once key {key!r}: this run of {task} belongs to no LazyCron"
+    raise LeaseLostError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """What a run can do to the world, handed in by the app; a Run itself imports no store."""
+
+    save: Callable[[str, int | None, int | None], bool]
+    stopping: Callable[[], bool]
+    identify: Callable[[], str]
+    once: MakeOnce = _no_once
+    aonce: MakeAsyncOnce = _no_once
+
+
+class Run:
+    """One run, as its task sees it.
+
+    `id` is the row's id (a job's id), `scheduled_for` the nominal due time being worked off and
+    `deadline` the moment the task's timeout ends, both aware and in UTC.
+    """
+
+    def __init__(self, claim: Claim, hands: Hands, deadline: datetime | None) -> None:
+        self._hands = hands
+        # Read when the task asks for it: a text that is no JSON is this task's failure alone.
+        self._progress = claim.progress
+        self.id = claim.id
+        self.task = claim.name
+        self.attempt = claim.attempt
+        self.trigger = claim.trigger
+        self.scheduled_for = claim.scheduled_for
+        self.deadline = deadline
+
+    @property
+    def progress(self) -> Json:
+        """The last checkpoint of this or an earlier attempt; None where there is none."""
+        return from_json(self._progress)
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key that is the same for every attempt of one due time, and different for all else.
+
+        32 hexadecimal digits of SHA-256 over installation, task, row and due time: what a payment
+        service asks for.
+        """
+        parts = (
+            self._hands.identify(),
+            self.task,
+            str(self.id),
+            self.scheduled_for.isoformat(timespec="microseconds"),
+        )
+        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
+
+    def checkpoint(self, value: Json, *, done: int | None = None, total: int | None = None) -> None:
+        """Store how far the run has come, and renew its lease.
+
+        `value` is JSON of at most 64 KiB; a later attempt finds it as `run.progress`. `done` and
+        `total` are whole numbers, shown to people. Raises TypeError or ValueError where one is
+        not, and LeaseLostError once the row is somebody else's: the run should end then.
+        """
+        for name, count in (("done", done), ("total", total)):
+            _check_count(name, count)
+        text = to_json(value)
+        if len(text.encode()) > RESULT_BYTES:
+            message = f"a checkpoint of {len(text.encode())} bytes is above {RESULT_BYTES}"
+            raise ValueError(message)
+        if not self._hands.save(text, done, total):
+            raise LeaseLostError
+        self._progress = text
+
+    async def acheckpoint(
+        self, value: Json, *, done: int | None = None, total: int | None = None
+    ) -> None:
+        """Do what `checkpoint` does, from a coroutine."""
+        await asyncio.to_thread(self.checkpoint, value, done=done, total=total)
+
+    def once(self, key: str, *, expires: Duration | None = None, connection: object = None) -> Once:
+        """Guard an effect as `cron.once` does; the key knows this run's task."""
+        return self._hands.once(key, expires=expires, connection=connection, task=self.task)
+
+    def aonce(
+        self, key: str, *, expires: Duration | None = None, connection: object = None
+    ) -> AsyncOnce:
+        """Guard an effect as `cron.aonce` does; the key knows this run's task."""
+        return self._hands.aonce(key, expires=expires, connection=connection, task=self.task)
+
+    def should_stop(self) -> bool:
+        """Tell whether to end early: deadline passed, lease lost, or the process is stopping."""
+        return self._hands.stopping()
+
+
+def _check_count(name: str, count: object) -> None:
+    if count is None:
+        return
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= LARGEST_COUNT:
+        message = f"{name}={shown(count)}: pass a whole number from 0 up"
+        raise ValueError(message)

@@ -1,0 +1,312 @@
+"""From a claim and what its run came to, to the row's next state: values in, values out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from lazycron.model.retry import Retry
+from lazycron.schedules.shaped import Schedule
+
+RECURRING = ""
+LATE_AFTER = timedelta(minutes=1)
+JOB_BASE = timedelta(seconds=30)
+OnLost = Literal["rerun", "skip"]
+
+# What counters hold of a due time that goes on after a pause or a postponement: which one it is,
+# and of the paused run how long its slices took and when the first began, in microseconds.
+GOES_ON, SLICES_MS, BEGAN = PASSING = ("goes_on_for", "slices_ms", "slices_began")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Status(StrEnum):
+    """What a run came to."""
+
+    OK = "ok"
+    FAILED = "failed"
+    POSTPONED = "postponed"
+    PAUSED = "paused"
+    LOST = "lost"
+
+
+class State(StrEnum):
+    """What a row is: one that may run, or a job that has given up."""
+
+    ACTIVE = "active"
+    DEAD = "dead"
+
+
+# What becomes of a row: it stays, it goes (a job that is done), or it is kept as dead.
+Ending = Literal["stays", "goes", "dies"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The exclusive right to run one row, until its lease ends; every later write carries `token`.
+
+    `schedule` is the text the row was claimed with, `attempt` counts from 1, and `progress` and
+    `arguments` are JSON texts. `scheduled_for` is the nominal due time being worked off.
+    """
+
+    id: int
+    name: str
+    key: str | None
+    token: str
+    schedule: str
+    scheduled_for: datetime
+    started_at: datetime
+    lease_until: datetime
+    trigger: str
+    attempt: int
+    failures: int
+    losses: int
+    arguments: str | None = None
+    progress: str | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this due time was begun before: it was paused or postponed, and no more."""
+        begun = self.counters.get(GOES_ON)
+        return begun is not None and begun == _to_number(self.scheduled_for)
+
+    @property
+    def is_later_slice(self) -> bool:
+        """Whether the run was paused before: its slices share one history row."""
+        return self.goes_on and SLICES_MS in self.counters
+
+    @property
+    def began_at(self) -> datetime:
+        """When the run's first slice started."""
+        began = self.counters.get(BEGAN) if self.is_later_slice else None
+        return self.started_at if began is None else _to_moment(began, self.started_at)
+
+    @property
+    def earlier_ms(self) -> int:
+        """How long the run's earlier slices took."""
+        return self.counters[SLICES_MS] if self.is_later_slice else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to, in texts every database can store.
+
+    `again_at` is set for a postponed run; `interrupted` says that the process was asked to stop
+    by a real signal or cancellation, which is obeyed once the outcome is recorded. `ms` is None
+    where nobody could measure it: the run was lost.
+    """
+
+    status: Status
+    message: str = "Done."
+    ms: int | None = 0
+    error: str | None = None
+    result: str | None = None
+    progress: str | None = None
+    again_at: datetime | None = None
+    interrupted: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a task's registration says about its next run."""
+
+    schedule: Schedule | None
+    retry: Retry
+    on_lost: OnLost = "rerun"
+
+    @property
+    def base(self) -> timedelta:
+        """The backoff's base where `Retry.base` names none."""
+        return JOB_BASE if self.schedule is None else self.schedule.retry_base
+
+    def admitted(self, moment: datetime) -> datetime:
+        """Return the first moment, from this one on, at which the task's window is open."""
+        return moment if self.schedule is None else self.schedule.admitted(moment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """A row's next state, to be written under the claim's token with the run's history row."""
+
+    claim: Claim
+    outcome: Outcome
+    finished_at: datetime
+    next_run_at: datetime
+    scheduled_for: datetime
+    attempts: int
+    failures: int
+    losses: int
+    counters: Mapping[str, int]
+    ending: Ending = "stays"
+    replaced: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended: slices of one run share one history row."""
+        return self.replaced or self.outcome.status is not Status.PAUSED
+
+    @property
+    def clears_progress(self) -> bool:
+        """Whether the next run begins anew: after a success, or with other arguments."""
+        return self.replaced or self.outcome.status is Status.OK
+
+
+def settle(
+    claim: Claim,
+    outcome: Outcome,
+    policy: Policy,
+    *,
+    now: datetime,
+    earliest: datetime,
+    asked_again: datetime | None = None,
+) -> Settlement:
+    """Decide what happens next to a row.
+
+    `now` is when the run ended or was buried. Nothing becomes due before `earliest`, which is
+    just after the tick's start, so that a row runs at most once in a tick. `asked_again` says that
+    a job's arguments were replaced while it ran, and for when: whatever its run came to, it is due
+    then, as if it had just been enqueued.
+    """
+    replaced = asked_again is not None
+    if asked_again is not None:
+        # Another due time than the old arguments': another idempotency key.
+        due = max(now, asked_again, claim.scheduled_for + _MICROSECOND)
+        step = _Step(due, due, attempts=0, failures=0)
+    else:
+        step = _STEPS[outcome.status](claim, outcome, policy, now)
+    return Settlement(
+        claim=claim,
+        outcome=outcome,
+        finished_at=now,
+        next_run_at=max(step.next_run_at, earliest),
+        scheduled_for=step.scheduled_for,
+        attempts=step.attempts,
+        failures=step.failures,
+        losses=step.losses,
+        # A row that goes takes them with it; the history counts its run.
+        counters={} if step.ending == "goes" else _count(claim, outcome, goes_on=not replaced),
+        ending=step.ending,
+        replaced=replaced,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    next_run_at: datetime
+    scheduled_for: datetime
+    attempts: int
+    failures: int
+    losses: int = 0
+    ending: Ending = "stays"
+
+
+def _after_ok(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
+    del outcome
+    if policy.schedule is None:
+        ending: Ending = "stays" if claim.key == RECURRING else "goes"
+        return _Step(now, claim.scheduled_for, attempts=0, failures=0, ending=ending)
+    nominal = policy.schedule.after_run(claim.scheduled_for, claim.started_at)
+    due = policy.schedule.due_for(nominal, claim.started_at)
+    return _Step(due, nominal, attempts=0, failures=0)
+
+
+def _after_failure(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
+    del outcome, now
+    failures = claim.failures + 1
+    again = claim.started_at + policy.retry.after_failure(failures, policy.base)
+    if policy.schedule is not None:
+        again = policy.schedule.admitted(again)
+        nominal = policy.schedule.latest_retry(claim.started_at)
+        if nominal is not None and (regular := policy.schedule.due_for(nominal)) <= again:
+            return _Step(regular, nominal, attempts=0, failures=failures)
+    ending = _ending(claim, policy)
+    return _Step(again, claim.scheduled_for, claim.attempt, failures, ending=ending)
+
+
+def _after_postponing(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
+    # Not an attempt: a job that waits for its precondition must not use up its limit.
+    again = policy.admitted(outcome.again_at or now)
+    return _Step(again, claim.scheduled_for, claim.attempt - 1, claim.failures)
+
+
+def _after_pause(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
+    del outcome
+    again = policy.admitted(now)
+    return _Step(again, claim.scheduled_for, claim.attempt - 1, claim.failures)
+
+
+def _after_loss(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
+    del outcome
+    losses = claim.losses + 1
+    if policy.on_lost == "skip" and policy.schedule is not None:
+        nominal = policy.schedule.nominal_after(now)
+        regular = policy.schedule.due_for(nominal)
+        return _Step(regular, nominal, attempts=0, failures=claim.failures, losses=losses)
+    again = policy.admitted(now + policy.retry.after_loss(losses, policy.base))
+    ending: Ending = "stays"
+    if claim.key != RECURRING:
+        ending = "dies" if policy.on_lost == "skip" else _ending(claim, policy)
+    return _Step(again, claim.scheduled_for, claim.attempt, claim.failures, losses, ending)
+
+
+def _ending(claim: Claim, policy: Policy) -> Ending:
+    """Let a job give up after as many attempts as its limit; a recurring task never does."""
+    if claim.key != RECURRING and claim.attempt >= policy.retry.limit:
+        return "dies"
+    return "stays"
+
+
+_STEPS = {
+    Status.OK: _after_ok,
+    Status.FAILED: _after_failure,
+    Status.POSTPONED: _after_postponing,
+    Status.PAUSED: _after_pause,
+    Status.LOST: _after_loss,
+}
+
+_COUNTED = {
+    Status.OK: "ok",
+    Status.FAILED: "failures",
+    Status.POSTPONED: "postponed",
+    Status.PAUSED: "paused",
+    Status.LOST: "lost",
+}
+
+
+def _count(claim: Claim, outcome: Outcome, *, goes_on: bool) -> dict[str, int]:
+    counters = {name: count for name, count in claim.counters.items() if name not in PASSING}
+    if goes_on and outcome.status in (Status.PAUSED, Status.POSTPONED):
+        counters[GOES_ON] = _to_number(claim.scheduled_for)
+    # A run that was asked to wait, or is only continued, does not start late.
+    if claim.attempt == 1 and not claim.goes_on:
+        _count_lateness(counters, claim.started_at - claim.scheduled_for)
+    if goes_on and outcome.status is Status.PAUSED:
+        # Its run is counted, and timed as a whole, when its last slice ends.
+        counters[SLICES_MS] = claim.earlier_ms + (outcome.ms or 0)
+        counters[BEGAN] = _to_number(claim.began_at)
+        return counters
+    for step in (_COUNTED[outcome.status], "runs", *(["retries"] if claim.attempt > 1 else [])):
+        counters[step] = counters.get(step, 0) + 1
+    return counters
+
+
+def _to_number(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _to_moment(number: int, otherwise: datetime) -> datetime:
+    try:
+        return _EPOCH + number * _MICROSECOND
+    except OverflowError:  # a hand has been there
+        return otherwise
+
+
+def _count_lateness(counters: dict[str, int], lateness: timedelta) -> None:
+    """Note how long after its due time a first attempt began, in whole seconds."""
+    seconds = max(0, round(lateness.total_seconds()))
+    counters["lateness"] = seconds
+    counters["most_lateness"] = max(seconds, counters.get("most_lateness", 0))
+    if lateness > LATE_AFTER:
+        counters["late"] = counters.get("late", 0) + 1

@@ -1,0 +1,164 @@
+"""What this process last saw, and what it is busy with: kept in memory, never stored."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OUTAGE_PAUSE = 30.0
+MARK_LIFE = 5.0
+FLOOR_LIFE = 60.0
+MOST_GAPS = 20
+# As many ticks of one process as may hang in a task each; then none is begun for a request.
+MOST_HANGING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A database that could not be asked: since when, and when to try again (monotonic)."""
+
+    since: datetime
+    again_at: float
+    error: str
+
+
+@dataclass(slots=True)
+class Facts:
+    """One process's memory; dropped after a fork."""
+
+    last_request_at: datetime | None = None
+    last_tick_at: datetime | None = None
+    last_stop: str | None = None
+    last_ran: tuple[str, ...] = ()
+    gaps: deque[timedelta] = field(default_factory=lambda: deque(maxlen=MOST_GAPS))
+    installed: bool = False
+    told_missing: bool = False
+    outage: Outage | None = None
+    set_back_at: datetime | None = None
+    replaced_at: datetime | None = None
+    unknown_rows: bool = False
+    floor: datetime = EPOCH
+    floor_until: float = 0.0
+    jobs_seen: bool = False
+    marked_at: float | None = None
+    told: set[str] = field(default_factory=set)
+
+    def beat(self, now: datetime) -> None:
+        """Note that a request has come, and how long after the last one."""
+        if self.last_request_at is not None:
+            self.gaps.append(now - self.last_request_at)
+        self.last_request_at = now
+
+    def out_of_order(self, error: str, now: datetime, monotonic: float) -> None:
+        """Note that the database could not be asked."""
+        since = self.outage.since if self.outage else now
+        self.outage = Outage(since, monotonic + OUTAGE_PAUSE, error)
+
+    def may_ask(self, monotonic: float) -> bool:
+        """Tell whether a tick that nobody waits for may try the database again."""
+        return self.outage is None or monotonic >= self.outage.again_at
+
+    def mark(self, monotonic: float) -> None:
+        """Note that something was enqueued whose commit may become visible within moments."""
+        self.marked_at = monotonic
+
+    def is_marked(self, monotonic: float) -> bool:
+        """Tell whether a look should ask the database whatever the state file says.
+
+        The first look that comes more than a few seconds after the last mark is the last to ask,
+        be it in a minute: on a quiet site nobody looked in between.
+        """
+        marked_at = self.marked_at
+        if marked_at is None:
+            return False
+        if monotonic >= marked_at + MARK_LIFE:
+            self.marked_at = None
+        return True
+
+    def raise_floor(self, head: datetime, monotonic: float) -> None:
+        """Remember that the index holds only unknown rows before `head`, for a minute."""
+        if monotonic >= self.floor_until:
+            self.floor_until = monotonic + FLOOR_LIFE
+        self.floor = head
+
+    def lower_floor(self, due: datetime) -> None:
+        """Forget the floor if a known row was entered below it."""
+        if due < self.floor:
+            self.floor_until = -inf
+
+    def floor_at(self, monotonic: float) -> datetime:
+        """Return the moment before which all rows are unknown; forgotten once a minute."""
+        return self.floor if monotonic < self.floor_until else EPOCH
+
+
+class Activity:
+    """Counts ticks and runs, so that others can wait for them or find one hanging."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self.stopping = threading.Event()
+        self._monotonic = monotonic
+        self._ticks = 0
+        self._idle = threading.Condition()
+        self._run_began: dict[int, float] = {}
+
+    @contextmanager
+    def in_a_tick(self) -> Iterator[None]:
+        """Count a tick for the time of this block."""
+        with self._idle:
+            self._ticks += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._ticks -= 1
+                self._idle.notify_all()
+
+    def in_a_run(self) -> AbstractContextManager[None]:
+        """Note that this thread is in a run for the time of the block that is entered with it.
+
+        A task may run another task in its own thread: what began first counts.
+        """
+        thread = threading.get_ident()
+        if thread in self._run_began:
+            return nullcontext()
+        return _InARun(self._run_began, thread, self._monotonic())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a tick is under way."""
+        return self._ticks > 0
+
+    def wait_idle(self, timeout: float) -> bool:
+        """Wait until no tick is under way, at most `timeout` seconds; return whether none is."""
+        with self._idle:
+            return self._idle.wait_for(lambda: self._ticks == 0, timeout)
+
+    def hanging(self, longer_than: timedelta) -> int:
+        """Count the threads that have been in one run for longer than that."""
+        return sum(self.is_hanging(thread, longer_than) for thread in tuple(self._run_began))
+
+    def is_hanging(self, thread: int | None, longer_than: timedelta) -> bool:
+        """Tell whether a thread has been in one run for longer than that."""
+        began = self._run_began.get(thread or 0)
+        if began is None:
+            return False
+        return self._monotonic() - began > longer_than.total_seconds()
+
+
+class _InARun:
+    """A class, not a generator: between two short runs it is all that there is."""
+
+    def __init__(self, began: dict[int, float], thread: int, now: float) -> None:
+        self._began = began
+        self._thread = thread
+        self._now = now
+
+    def __enter__(self) -> None:
+        self._began[self._thread] = self._now
+
+    def __exit__(self, *_: object) -> None:
+        del self._began[self._thread]

@@ -1,0 +1,1 @@
+"""When something is due: pure time, no I/O."""

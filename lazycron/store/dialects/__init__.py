@@ -1,0 +1,1 @@
+"""What each database says in its own way."""

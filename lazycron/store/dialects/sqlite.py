@@ -1,0 +1,64 @@
+"""SQLite: one UPDATE … RETURNING, which is also the write every transaction must begin with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Select, update
+from sqlalchemy.sql.dml import ReturningUpdate
+
+from lazycron.model.settle import Claim
+from lazycron.schema import scheduled_task as t
+from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store.dialects.portable import Portable
+from lazycron.store.driver.transaction import Transaction
+
+LEAST_BUSY_TIMEOUT_MS = 1000
+
+
+class SQLite(Portable):
+    """Updates the row whose id the subselect finds, and returns it."""
+
+    def __init__(self, claiming: Claiming) -> None:
+        super().__init__(claiming)
+        self._take_one = self._taking(claiming.first_due(t.c.id))
+        self._take_recurring = self._taking(claiming.first_recurring(t.c.id))
+
+    def _taking(self, oldest: Select[Any]) -> ReturningUpdate[Any]:
+        take = update(t).where(t.c.id == oldest.scalar_subquery()).values(self.claiming.stamps)
+        return take.returning(*CLAIMED_COLUMNS)
+
+    def claim(self, transaction: Transaction, stamp: Stamp) -> Claim | None:
+        """Claim the oldest due row, or return None."""
+        take = self._take_recurring if stamp.recurring else self._take_one
+        row = transaction.one(take, self.claiming.values(stamp))
+        return None if row is None else self.claiming.to_claim(row, stamp, attempt=row.attempts)
+
+
+@contextmanager
+def busy_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
+    """Wait for the file's lock for so long only, for the time of this block."""
+    before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(milliseconds)}")
+    try:
+        yield
+    finally:
+        connection.rollback()
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(before)}")
+
+
+def take_write_lock(connection: Connection) -> None:
+    """Begin a transaction that holds the file's write lock from its first moment."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def advice(connection: Connection) -> list[str]:
+    """Return what is advisable for a file that requests and tasks write at the same time."""
+    found = []
+    mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+    if mode != "wal":
+        found.append(f"journal_mode is {mode}; with WAL readers do not wait for writers")
+    timeout = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    if timeout < LEAST_BUSY_TIMEOUT_MS:
+        found.append(f"busy_timeout is {timeout} ms; with 5000 a writer waits for its turn")
+    return found

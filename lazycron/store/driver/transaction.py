@@ -1,0 +1,272 @@
+"""One transaction of prepared statements, sent by the driver's own cursor.
+
+On the same connection and in the same transaction, claim, record and history so take a third of the
+time on SQLite. Errors stay SQLAlchemy's, and so do events and its log: where anybody listens,
+statements go the whole way.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from sqlalchemy import Connection, Engine, Pool, PoolProxiedConnection, QueuePool
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import DBAPIError
+
+from lazycron.store.driver.prepared import AnyRow, Prepare, Prepared, Statement
+
+Values = Mapping[str, Any]
+WithCursor = tuple[PoolProxiedConnection, DBAPICursor]
+
+
+class Kept:
+    """The connection that is kept, if one is: a second thread goes by the pool."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.connections: deque[WithCursor] = deque()
+
+
+class Transaction(Protocol):
+    """Sends statements."""
+
+    def count(self, statement: Statement, values: Values) -> int:
+        """Send a statement and return how many rows it found."""
+
+    def one(self, statement: Statement, values: Values) -> AnyRow | None:
+        """Send a statement and return the one row there may be, as the columns' types have it."""
+
+    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+        """Send a statement and return its rows."""
+
+    def commit(self) -> None:
+        """Commit; the next statement begins anew."""
+
+
+class Transactions:
+    """Begins one engine's transactions: `with transactions() as begun` commits, or rolls back.
+
+    On SQLite one connection is kept between two of them, where the pool has more than one and an
+    app does not listen to its being taken out and given back.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._is_sqlite = engine.dialect.name == "sqlite"
+        self._prepare = Prepare(engine.dialect)
+        self._most_kept = 1 if _can_spare_one(engine.pool) else 0
+        self._kept = Kept(self._most_kept)
+
+    def __call__(self) -> AbstractContextManager[Transaction]:
+        """Return a transaction, to be entered once."""
+        return self._bare() or self._pooled(commits=True)
+
+    def reading(self) -> AbstractContextManager[Transaction]:
+        """Return a transaction that only reads, to be entered once: there is nothing to commit."""
+        return self._bare() or self._pooled(commits=False)
+
+    def _bare(self) -> "BareTransaction | None":
+        if not self._is_sqlite or _is_watched(self._engine):
+            return None
+        return BareTransaction(self._engine, self._prepare, self._kept)
+
+    @contextmanager
+    def _pooled(self, *, commits: bool) -> Iterator[Transaction]:
+        # Not `begin()`, inside which nothing can be committed and begun anew.
+        with self._engine.connect() as connection:
+            yield self.on(connection)
+            if commits:
+                connection.commit()
+
+    def on(self, connection: Connection) -> Transaction:
+        """Return a transaction on a connection of this engine's, which somebody else ends."""
+        return OnConnection(connection, self._prepare)
+
+    def close(self) -> None:
+        """Give back the connection that is kept; one that is in use is not kept any more."""
+        kept, self._kept = self._kept, Kept(self._most_kept)
+        kept.most = 0
+        while kept.connections:
+            pooled, cursor = kept.connections.pop()
+            cursor.close()
+            pooled.close()
+
+
+def _can_spare_one(pool: Pool) -> bool:
+    heard = pool.dispatch
+    is_heard = bool(heard.checkout or heard.checkin or heard.reset)
+    return isinstance(pool, QueuePool) and pool.size() > 1 and not is_heard
+
+
+def _is_watched(engine: Engine) -> bool:
+    """Tell whether anybody listens to what is executed, as SQLAlchemy itself asks it."""
+    heard = engine.dialect.dispatch
+    return bool(
+        engine._has_events  # noqa: SLF001
+        or engine._should_log_info()  # noqa: SLF001
+        or heard.do_execute
+        or heard.handle_error
+    )
+
+
+class OnConnection:
+    """A transaction on a Connection of SQLAlchemy's, which knows when a server has gone away."""
+
+    def __init__(self, connection: Connection, prepare: Prepare) -> None:
+        self._connection = connection
+        self._prepare = prepare
+        # Its own listeners count as well.
+        self._is_watched = connection._has_events or _is_watched(connection.engine)  # noqa: SLF001
+
+    def count(self, statement: Statement, values: Values) -> int:
+        """Send a statement and return how many rows it found."""
+        return self._send(self._prepare(statement, values), values)[0]
+
+    def one(self, statement: Statement, values: Values) -> AnyRow | None:
+        """Send a statement and return the one row there may be, as the columns' types have it."""
+        found = self.all(statement, values)
+        return found[0] if found else None
+
+    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+        """Send a statement and return its rows."""
+        prepared = self._prepare(statement, values)
+        return [prepared.read(row) for row in self._send(prepared, values, reads=True)[1]]
+
+    def commit(self) -> None:
+        """Commit; the next statement begins anew."""
+        self._connection.commit()
+
+    def _send(
+        self, prepared: Prepared, values: Values, *, reads: bool = False
+    ) -> tuple[int, Sequence[Any]]:
+        """Return how many rows were found, and which, as the driver gives them."""
+        given = prepared.bind(values)
+        connection = self._connection
+        if self._is_watched:
+            result = connection.exec_driver_sql(prepared.text, given)
+            return result.rowcount, result.all() if reads else ()
+        if not connection.in_transaction():
+            connection.begin()
+        cursor = None
+        try:
+            cursor = connection.connection.cursor()
+            cursor.execute(prepared.text, given)
+            found = cursor.rowcount, cursor.fetchall() if reads else ()
+            cursor.close()
+        except BaseException as error:  # noqa: BLE001 - as SQLAlchemy does; it raises in any case
+            connection._handle_dbapi_exception(error, prepared.text, None, cursor, None)  # noqa: SLF001
+        return found
+
+
+class BareTransaction:
+    """A transaction on SQLite, past SQLAlchemy, and as a rule past its pool.
+
+    Beside a run's own statements, and their commit, a Connection's making, begin and close would
+    take a fifth of the time, and the pool's check-out and check-in a tenth.
+    """
+
+    def __init__(self, engine: Engine, prepare: Prepare, kept: Kept) -> None:
+        self._engine = engine
+        self._dialect = engine.dialect
+        self._prepare = prepare
+        self._kept = kept
+
+    def __enter__(self) -> Self:
+        """Take the connection that is kept, with its cursor, or one out of the pool."""
+        try:
+            self._pooled, self._cursor = self._kept.connections.pop()
+        except IndexError:
+            self._pooled = self._taken_out()
+            self._cursor = self._pooled.cursor()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit, after an error roll back, and let the connection go."""
+        is_clean = False
+        try:
+            if kind is None:
+                self.commit()
+                is_clean = True
+        finally:
+            if is_clean and len(self._kept.connections) < self._kept.most:
+                self._kept.connections.append((self._pooled, self._cursor))
+            else:
+                self._let_go(rolls_back=not is_clean)
+
+    def _let_go(self, *, rolls_back: bool) -> None:
+        """Give the connection back; an app's pool may not roll back what it is given.
+
+        The cursor is closed before: a statement that was not read to its end holds the write lock
+        for as long as anybody has the cursor, be it a traceback.
+        """
+        try:
+            if self._pooled.is_valid:
+                self._cursor.close()
+            if rolls_back and self._pooled.is_valid:
+                self._pooled.rollback()
+        except self._dialect.loaded_dbapi.Error as error:
+            self._pooled.invalidate(error)
+        finally:
+            self._pooled.close()
+
+    def _taken_out(self) -> PoolProxiedConnection:
+        try:
+            return self._engine.raw_connection()
+        except self._dialect.loaded_dbapi.Error as error:
+            errors = self._dialect.loaded_dbapi.Error
+            raise DBAPIError.instance(None, None, error, errors, dialect=self._dialect) from error
+
+    def count(self, statement: Statement, values: Values) -> int:
+        """Send a statement and return how many rows it found."""
+        self._send(self._prepare(statement, values), values)
+        return int(self._cursor.rowcount)
+
+    def one(self, statement: Statement, values: Values) -> AnyRow | None:
+        """Send a statement and return the one row there may be, as the columns' types have it."""
+        # All of them: a statement with RETURNING is done only when it was read to its end.
+        found = self.all(statement, values)
+        return found[0] if found else None
+
+    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+        """Send a statement and return its rows."""
+        prepared = self._prepare(statement, values)
+        self._send(prepared, values)
+        try:
+            rows = self._cursor.fetchall()
+        except Exception as error:
+            raise self._translated(error, prepared.text) from error
+        return [prepared.read(row) for row in rows]
+
+    def commit(self) -> None:
+        """Commit; the next statement begins anew."""
+        try:
+            self._pooled.commit()
+        except Exception as error:
+            raise self._translated(error, None) from error
+
+    def _send(self, prepared: Prepared, values: Values) -> None:
+        given = prepared.bind(values)
+        try:
+            self._cursor.execute(prepared.text, given)
+        except Exception as error:
+            raise self._translated(error, prepared.text) from error
+
+    def _translated(self, error: Exception, text: str | None) -> BaseException:
+        """Return SQLAlchemy's error for a driver's, without the values.
+
+        A file's connection is never gone, but for one that somebody else has closed.
+        """
+        errors = self._dialect.loaded_dbapi.Error
+        is_gone = isinstance(error, errors) and self._dialect.is_disconnect(error, None, None)
+        if is_gone:
+            self._pooled.invalidate(error)
+        return DBAPIError.instance(
+            text, None, error, errors, dialect=self._dialect, connection_invalidated=is_gone
+        )

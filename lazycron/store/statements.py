@@ -1,0 +1,90 @@
+"""The statements that name the known tasks, built once for each set of names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, select, true
+
+from lazycron.schema import UTCDateTime
+from lazycron.schema import scheduled_task as t
+from lazycron.store import claims, rows, settlements
+from lazycron.store.claims import Claiming
+from lazycron.store.dialects.mariadb import MariaDB
+from lazycron.store.dialects.portable import Portable
+from lazycron.store.dialects.postgresql import PostgreSQL
+from lazycron.store.dialects.sqlite import SQLite
+
+CLOCKS: Mapping[str, ColumnElement[datetime]] = {
+    "postgresql": func.clock_timestamp(type_=UTCDateTime).label("clock"),
+    "mariadb": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
+    "mysql": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
+}
+DIALECTS: Mapping[str, type[Portable]] = {
+    "sqlite": SQLite,
+    "postgresql": PostgreSQL,
+    "mariadb": MariaDB,
+    "mysql": MariaDB,
+}
+# One for each trigger that may not run everything, and then those of ticks that made rows.
+MOST_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What is said about one set of names."""
+
+    claiming: Claiming
+    dialect: Portable
+    next_due: Select[Any]
+    abandoned: Select[Any]
+    known_rows: Select[Any]
+
+
+class Phrasebook:
+    """The phrases for all known names, and for those that remain without some."""
+
+    def __init__(self, database: str, leases: Mapping[str, timedelta]) -> None:
+        self._database = database
+        self._leases = dict(leases)
+        self._kept: dict[frozenset[str], Phrases] = {}
+        self.all = self._phrases(self._leases)
+
+    def is_about(self, leases: Mapping[str, timedelta]) -> bool:
+        """Tell whether these are the known names and their leases."""
+        return leases == self._leases
+
+    def without(self, names: frozenset[str]) -> Phrases:
+        """Return the phrases for all known names but these."""
+        if not names:
+            return self.all
+        found = self._kept.get(names)
+        if found is None:
+            found = self._phrases({n: one for n, one in self._leases.items() if n not in names})
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            self._kept[names] = found
+        return found
+
+    def _phrases(self, leases: Mapping[str, timedelta]) -> Phrases:
+        claiming = Claiming(leases)
+        first = (
+            select(t.c.next_run_at)
+            .where(
+                t.c.enabled == true(),
+                claims.is_known(claiming.names),
+                t.c.next_run_at >= bindparam("p_floor", type_=UTCDateTime),
+            )
+            .order_by(t.c.next_run_at, t.c.id)
+            .limit(1)
+        )
+        # The server's clock is read along: 6 and 23 microseconds a tick.
+        clock = CLOCKS.get(self._database)
+        return Phrases(
+            claiming,
+            DIALECTS.get(self._database, Portable)(claiming),
+            first if clock is None else select(first.scalar_subquery().label("next_run_at"), clock),
+            settlements.select_abandoned(claiming.names),
+            rows.select_known(claiming.names),
+        )

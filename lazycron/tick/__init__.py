@@ -1,0 +1,1 @@
+"""One bounded look at the due rows, and every step of it."""

@@ -1,0 +1,118 @@
+"""The last line of a tick: tell the state file when anything is next due."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from lazycron.clock import Moments
+from lazycron.process import Facts
+from lazycron.statefile import SETTINGS_LIFE, State, StateFile
+from lazycron.store import Store
+
+UNKNOWN_LIFE = timedelta(minutes=1)
+SWITCHES = ("traffic", "admin")
+# Whoever goes by the state file; the cron URL and the command line tick when they are asked to.
+READERS = ("traffic", "admin", "loop")
+LOOP_AT = "loop_at"
+OFF = "off"
+ON = "on"
+
+
+class Refresh:
+    """Asks the database for the next due instant and the switches, and writes the state file."""
+
+    def __init__(
+        self,
+        store: Store,
+        statefile: StateFile,
+        facts: Facts,
+        barred_from: Callable[[str], frozenset[str]],
+    ) -> None:
+        self._store = store
+        self._barred_from = barred_from
+        self._statefile = statefile
+        self._facts = facts
+
+    def refresh(self, moments: Moments, *, settings: bool = False) -> State:
+        """Write the file anew; `settings` reads the switches although they are fresh."""
+        return self.look(moments, settings=settings)[0]
+
+    def look(
+        self, moments: Moments, trigger: str = "traffic", *, settings: bool = False
+    ) -> tuple[State, datetime | None]:
+        """Do what `refresh` does; return also when this trigger has something to do next.
+
+        That is by the reference; the state itself is in the host's own time.
+        """
+        following: dict[str, datetime | None] = {}
+
+        def ask(old: State | None) -> State:
+            following.update(self._ask(moments, trigger))
+            return self._state(old, following, moments, settings=settings)
+
+        return self._statefile.refresh(ask), following[trigger]
+
+    def unwritten(self, moments: Moments) -> State:
+        """Return what the file would say, and leave it alone: why must not look like a look."""
+        return self._state(None, self._ask(moments, "traffic"), moments, settings=True)
+
+    def _ask(self, moments: Moments, trigger: str) -> dict[str, datetime | None]:
+        """Ask when anything is due next, by trigger: one question where no task is barred."""
+        reference = moments.reference
+        asked_at = moments.now()
+        before = reference.monotonic()
+        following, server_now = self._store.next_due(self._facts.floor_at(before))
+        monotonic = reference.monotonic()
+        if server_now is not None and moments.given is None:
+            reference.sample(server_now, before, monotonic)
+        if self._facts.unknown_rows:
+            # All rows before the first known one are unknown, which spares the next look the way
+            # past them; a row that comes in from now on is due from now on. And another process
+            # that shares the file may know these rows.
+            self._facts.raise_floor(min(following or asked_at, asked_at), monotonic)
+        found = {frozenset[str](): following}
+        barred = {one: self._barred_from(one) for one in (*READERS, trigger)}
+        for names in barred.values():
+            if names not in found:
+                found[names] = self._store.next_due(self._facts.floor_at(monotonic), names)[0]
+        if self._facts.unknown_rows:
+            later = moments.now() + UNKNOWN_LIFE
+            found = {names: min(due or later, later) for names, due in found.items()}
+        return {one: found[names] for one, names in barred.items()}
+
+    def _state(
+        self,
+        old: State | None,
+        found: Mapping[str, datetime | None],
+        moments: Moments,
+        *,
+        settings: bool,
+    ) -> State:
+        reference = moments.reference
+        now = moments.now()
+        if moments.given is None:
+            # The file is this host's: it speaks in the host's own wall-clock time.
+            now = reference.to_host(now)
+            found = {one: due and reference.to_host(due) for one, due in found.items()}
+        following = found["traffic"]
+        instead = {one: found[one] for one in READERS if found[one] != following}
+        if old and not settings and abs(now - old.settings_at) < SETTINGS_LIFE:
+            return State(
+                next=following,
+                instead=instead,
+                traffic=old.traffic,
+                admin=old.admin,
+                loop_at=old.loop_at,
+                settings_at=old.settings_at,
+                written_at=now,
+            )
+        switches = self._store.settings()
+        loop_at = switches.get(LOOP_AT)
+        return State(
+            next=following,
+            instead=instead,
+            traffic=switches.get("traffic", ON) == ON,
+            admin=switches.get("admin", ON) == ON,
+            loop_at=datetime.fromisoformat(loop_at) if loop_at else None,
+            settings_at=now,
+            written_at=now,
+        )

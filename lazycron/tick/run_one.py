@@ -1,0 +1,158 @@
+"""One run, from its claim to its record, with its lease held all the while."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from lazycron.clock import Reference
+from lazycron.errors import BusyError
+from lazycron.executors.thread import Execution, execute
+from lazycron.model.registry import Registry
+from lazycron.model.report import to_result
+from lazycron.model.run import Hands, MakeAsyncOnce, MakeOnce, Run
+from lazycron.model.settle import RECURRING, Claim
+from lazycron.model.task import Task
+from lazycron.process import Activity, Facts
+from lazycron.store import DatabaseError, Fault, Stamp, Store, fault_of
+from lazycron.tick.leases import Lease, Leases
+from lazycron.tick.recorder import Recorder
+from lazycron.tick.tick import EARLIEST, Tick
+
+BUSY = (
+    "the checkpoint could not be stored: somebody else holds the database's lock, perhaps this "
+    "very task in a transaction of its own; let that end first"
+)
+
+
+class Running:
+    """Executes claims and records what they come to."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        facts: Facts,
+        reference: Reference,
+        activity: Activity,
+        lease_of: Callable[[Task], timedelta],
+        leases: Leases,
+        recorder: Recorder,
+        once: MakeOnce,
+        aonce: MakeAsyncOnce,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._facts = facts
+        self._clock = reference
+        self._activity = activity
+        self._lease_of = lease_of
+        self._leases = leases
+        self._recorder = recorder
+        self._once = once
+        self._aonce = aonce
+        self._installation: str | None = None
+
+    def work_off(
+        self, claim: Claim, tick: Tick, *, then: Callable[[], Stamp | None]
+    ) -> Claim | None:
+        """Execute, settle and record one claim.
+
+        `then`, asked once the run is over, says with what the next row is claimed in the same
+        commit; returns that claim.
+        """
+        task = self._registry[claim.name]
+        length = self._lease_of(task)
+        self._recorder.begin(claim)
+        # The lease is let go last, so that it is renewed while the record is tried again.
+        with (
+            self._activity.in_a_run(),
+            self._leases.hold(claim, length, task.timeout, self._now_of(tick)) as lease,
+        ):
+            execution = self._execution(task, claim, lease, tick)
+            inside = EARLIEST.set(tick.earliest)
+            try:
+                outcome = execute(task, execution, claim.arguments)
+            finally:
+                EARLIEST.reset(inside)
+            tick.interrupted = outcome.interrupted
+            tick.executed += 1
+            recorded = self._recorder.record(
+                claim,
+                outcome,
+                earliest=tick.earliest,
+                give_up_at=self._clock.monotonic() + length.total_seconds(),
+                then=then(),
+            )
+        if claim.key == RECURRING:
+            tick.recurring.append(claim.name)
+        else:
+            self._facts.jobs_seen = True
+        if recorded is None:
+            return None
+        tick.runs.append(to_result(claim, outcome))
+        return recorded.next
+
+    def flush(self) -> None:
+        """Let the log file have all lines: the tick ends."""
+        self._recorder.flush()
+
+    def begin_anew(self) -> None:
+        """Forget what was read from a database that is another one now."""
+        self._installation = None
+
+    def _now_of(self, tick: Tick) -> Callable[[], datetime]:
+        """Return the clock of a run's lease."""
+        given = tick.door.now
+        if given is None:
+            # Not the start plus what has passed: a clock that was put right meanwhile is right.
+            return self._clock.now
+        begun = self._clock.monotonic()
+        return lambda: given + timedelta(seconds=self._clock.monotonic() - begun)
+
+    def _execution(self, task: Task, claim: Claim, lease: Lease, tick: Tick) -> Execution:
+        def save(text: str, done: int | None, total: int | None) -> bool:
+            # Renewals end with a task's time-out, whether it goes on or not.
+            until = None if timed_out() else lease.now() + lease.length
+            try:
+                kept = self._store.checkpoint(claim, text, done, total, until)
+            except DatabaseError as error:
+                if fault_of(error) is Fault.BUSY:
+                    raise BusyError(BUSY) from error
+                raise
+            lease.lost = lease.lost or not kept
+            if kept:
+                tick.door.progressed(claim.name, done, total)
+            return kept
+
+        def timed_out() -> bool:
+            end = lease.last_renewal
+            return end is not None and self._clock.monotonic() >= end
+
+        def stopping() -> bool:
+            return timed_out() or lease.lost or self._activity.stopping.is_set()
+
+        def pause() -> bool:
+            spent = timedelta(seconds=self._clock.monotonic() - tick.begun)
+            return spent >= tick.door.budget.length or self._activity.stopping.is_set()
+
+        hands = Hands(
+            save=save,
+            stopping=stopping,
+            identify=self._identify,
+            once=self._once,
+            aonce=self._aonce,
+        )
+        deadline = None if task.timeout is None else claim.started_at + task.timeout
+        return Execution(
+            run=Run(claim, hands, deadline),
+            started_at=claim.started_at,
+            monotonic=self._clock.monotonic,
+            bridge=tick.door.bridge,
+            interrupted=tick.door.interrupted,
+            pause=pause,
+        )
+
+    def _identify(self) -> str:
+        if self._installation is None:
+            self._installation = self._store.installation_id(self._clock.now())
+        return self._installation

@@ -1,0 +1,62 @@
+"""One tick as a value: through which door it came, and what it has done so far."""
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from lazycron.clock import Moments
+from lazycron.durations import MICROSECOND
+from lazycron.executors.thread import Bridge, in_a_new_loop
+from lazycron.model.report import Budget, RunResult, StoppedBy, Trigger
+
+# Of the tick whose run this code belongs to: the first moment at which a row it makes is due.
+EARLIEST: ContextVar[datetime | None] = ContextVar("lazycron_earliest", default=None)
+
+
+def never() -> bool:
+    """Say that no signal has asked this process to stop."""
+    return False
+
+
+def tell_nobody(name: str, done: int | None, total: int | None) -> None:
+    """Let a task's progress go by: nobody watches this tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Through which door a tick came: its trigger, its budget, its moments and its bridge.
+
+    `interrupted` tells whether a signal handler has fired; `stays` is False for a process that
+    ends after this tick and therefore looks twice itself before it leaves a lost run behind;
+    `progressed` is told of each stored checkpoint, in whatever thread the task stored it.
+    """
+
+    trigger: Trigger
+    budget: Budget
+    now: datetime | None = None
+    bridge: Bridge = in_a_new_loop
+    interrupted: Callable[[], bool] = never
+    stays: bool = True
+    progressed: Callable[[str, int | None, int | None], None] = tell_nobody
+
+
+@dataclass(slots=True, kw_only=True)
+class Tick:
+    """One tick on its way: what it was given and what it has done so far."""
+
+    door: Door
+    moments: Moments
+    due: datetime
+    begun: float
+    made: frozenset[str] = frozenset()
+    runs: list[RunResult] = field(default_factory=list)
+    executed: int = 0
+    recurring: list[str] = field(default_factory=list)
+    stopped_by: StoppedBy = "done"
+    interrupted: BaseException | None = None
+
+    @property
+    def earliest(self) -> datetime:
+        """The first moment at which a row settled in this tick may be due again."""
+        return self.due + MICROSECOND

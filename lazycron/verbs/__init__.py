@@ -1,0 +1,1 @@
+"""What an app or an operator asks for: functions of `Parts`."""

@@ -1,0 +1,139 @@
+"""What is wrong or advisable, each with what to do."""
+
+from datetime import timedelta
+
+from lazycron.migrate import HEAD, revision_at
+from lazycron.process import MOST_HANGING
+from lazycron.schema import TABLES
+from lazycron.settings import SHORTEST_SECRET, Settings
+from lazycron.store import DatabaseError, said_by
+from lazycron.verbs.overview import Problem
+from lazycron.wiring import Parts
+
+LARGEST_OFFSET = timedelta(seconds=1)
+MOST_NAMES = 10
+
+
+def check(parts: Parts) -> list[Problem]:
+    """Look at the secret, the database, the files and the switch; return what was found."""
+    found = [*_secret(parts.settings), *_database(parts), *_files(parts)]
+    found += [*_clocks(parts), *_hanging(parts)]
+    if not parts.settings.is_on:
+        text = "LAZYCRON=off (or enabled=False): no request and no loop runs tasks here"
+        found.append(Problem("off", text))
+    return found
+
+
+def _secret(settings: Settings) -> list[Problem]:
+    good, given = settings.good_secrets(), settings.all_secrets()
+    if good and len(good) == len(given):
+        return []
+    what = "a secret is missing" if not given else "a secret is too short"
+    off = "" if good else ", so the cron URL is off"
+    text = f"{what}{off}: set secret= or LAZYCRON_SECRET to {SHORTEST_SECRET} characters or more"
+    return [Problem("secret", text)]
+
+
+def _database(parts: Parts) -> list[Problem]:
+    try:
+        if not parts.runner.install():
+            return [_missing(parts.store.missing_tables())]
+        missing = parts.store.missing_tables()
+        if missing:
+            return [_missing(missing)]
+        parts.refresh_state()
+        revision = revision_at(parts.store.engine)
+        rows, advice = parts.store.rows(), parts.store.advice()
+        jobs = parts.store.jobs.counts()
+    except DatabaseError as error:
+        return [Problem("database", f"the database cannot be used ({said_by(error)})")]
+    found = [Problem("database_settings", text) for text in advice]
+    found += _revision(revision)
+    if parts.facts.replaced_at is not None:
+        text = (
+            "the database file was replaced or deleted while this process ran; what is there now "
+            f"was opened at {parts.facts.replaced_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        found.append(Problem("database_replaced", text))
+    if parts.facts.outage is not None:
+        text = (
+            "the last tick could not work with the database, since "
+            f"{parts.facts.outage.since:%Y-%m-%d %H:%M:%S} UTC ({parts.facts.outage.error}); it "
+            "can be read now: is it read-only?"
+        )
+        found.append(Problem("outage", text))
+    unknown = [row.name for row in rows if row.enabled and row.name not in parts.registry]
+    if unknown:
+        text = f"rows without code here: {_some(unknown)}; `lazycron forget NAME` removes one"
+        found.append(Problem("unknown_tasks", text))
+    strange = sorted(name for name in jobs if name not in parts.registry)
+    if strange:
+        text = f"jobs without code here, which wait for it: of {_some(strange)}"
+        found.append(Problem("unknown_jobs", text))
+    return found
+
+
+def _some(names: list[str]) -> str:
+    """List names, the first ten where there are many."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _missing(tables: list[str]) -> Problem:
+    """Name the tables that are not there, where some are."""
+    some = f" ({', '.join(tables)})" if len(tables) < len(TABLES) else ""
+    what = f"tables are missing{some}" if some else "the tables are missing"
+    return Problem("tables", f"{what}: run `lazycron migrate`")
+
+
+def _revision(found: str | None) -> list[Problem]:
+    """Say that the tables have another version's shape; None: an app's own migrations keep them."""
+    if found is None or found == HEAD:
+        return []
+    text = f"the tables are at revision {found}, this version of lazycron wants {HEAD}: "
+    text += "run `lazycron migrate`" if found < HEAD else "is an older version of it served here?"
+    return [Problem("revision", text)]
+
+
+def _clocks(parts: Parts) -> list[Problem]:
+    """Name a host's clock that differs from the server's, and a clock that was moved."""
+    found = []
+    offset = parts.reference.offset
+    if abs(offset) > LARGEST_OFFSET:
+        way = "behind" if offset > timedelta(0) else "ahead of"
+        text = (
+            f"this host's clock is {abs(offset).total_seconds():.1f} s {way} the database "
+            "server's, which tasks go by: let both be set by the same time service"
+        )
+        found.append(Problem("clock", text))
+    step = parts.reference.last_step
+    if step is not None:
+        way = "forward" if step > timedelta(0) else "back"
+        whose = "the database server's clock" if parts.reference.asks_server else "the clock"
+        text = f"{whose} was set {way} by {abs(step).total_seconds():.1f} s while this process ran"
+        found.append(Problem("clock_step", text))
+    if parts.facts.set_back_at is not None:
+        text = (
+            "rows were stamped in the future, which a clock does that was set back meanwhile; "
+            f"they were moved at {parts.facts.set_back_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        found.append(Problem("clock_set_back", text))
+    return found
+
+
+def _hanging(parts: Parts) -> list[Problem]:
+    """Say that no request of this process can tick any more."""
+    hanging = parts.runner.activity.hanging(parts.settings.hanging_after)
+    if hanging < MOST_HANGING:
+        return []
+    text = (
+        f"{hanging} ticks of this process hang in a task each, which is as many as it has: until "
+        "one ends, its requests run nothing and its cron URL answers 503; `lazycron list` names "
+        "the tasks, a restart ends them, and timeout= keeps it from happening again"
+    )
+    return [Problem("hanging_ticks", text)]
+
+
+def _files(parts: Parts) -> list[Problem]:
+    problems = (("state_file", parts.statefile.problem), ("log_file", parts.logfile.problem))
+    return [Problem(name, problem) for name, problem in problems if problem]

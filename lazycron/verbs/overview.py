@@ -1,0 +1,177 @@
+"""What `overview` shows of a task, and what `check` complains of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lazycron.errors import ScheduleError
+from lazycron.model.settle import PASSING
+from lazycron.model.task import Task
+from lazycron.schedules.shaped import parse
+from lazycron.store import Counted, JobCounts, RunRecord, TaskRow
+from lazycron.texts import Json, readable_json
+from lazycron.tick.why import Why
+
+MANY_REFUSED = 10
+COUNTERS = (
+    "runs",
+    "ok",
+    "failures",
+    "retries",
+    "lost",
+    "postponed",
+    "late",
+    "lateness",
+    "most_lateness",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """One task at a glance; moments are UTC.
+
+    `next` is None while the task runs, and for a task without a schedule. `late`: it hangs, or
+    its next regular time has passed as well. `known`: this process has its code. `counters` has
+    runs, ok, failures, retries, lost, postponed, refused (once keys), late (starts), lateness and
+    most_lateness (in seconds), jobs_waiting, jobs_running and jobs_dead; of a task that is only
+    enqueued, runs are counted from what the history still holds.
+    """
+
+    name: str
+    label: str
+    explanation: str
+    schedule: str
+    enabled: bool
+    next: datetime | None
+    last: datetime | None
+    status: str | None
+    message: str | None
+    ms: int | None
+    trigger: str | None
+    failures: int
+    running: bool
+    due: bool
+    late: bool
+    known: bool
+    progress: Json
+    counters: dict[str, int]
+    progress_done: int | None = None
+    progress_total: int | None = None
+    overridden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something `check` found: a short name, and a sentence that says what to do."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def status_of(
+    name: str,
+    task: Task | None,
+    row: TaskRow | None,
+    why: Why,
+    now: datetime,
+    *,
+    jobs: JobCounts | None = None,
+    counted: Counted | None = None,
+    refused: int = 0,
+) -> TaskStatus:
+    """Put a task's code, its row, its jobs and, where it has no row, its history together."""
+    jobs = jobs or JobCounts()
+    counters = row.counters if row else counted.counters if counted else {}
+    plain = TaskStatus(
+        name=name,
+        label=task.label if task else name,
+        explanation=task.explanation if task else "",
+        schedule=_words(task, row),
+        enabled=row.enabled if row else bool(task and task.enabled),
+        next=jobs.next,
+        last=None,
+        status=None,
+        message=None,
+        ms=None,
+        trigger=None,
+        failures=0,
+        running=jobs.running > 0,
+        due=jobs.next is not None and jobs.next <= now,
+        late=False,
+        known=task is not None,
+        progress=readable_json(jobs.progress),
+        progress_done=jobs.progress_done,
+        progress_total=jobs.progress_total,
+        counters=_counters(counters, jobs, refused),
+    )
+    if row is not None:
+        return _by_row(plain, row, why, now)
+    return plain if counted is None or counted.last is None else _by_run(plain, counted.last)
+
+
+def _by_row(plain: TaskStatus, row: TaskRow, why: Why, now: datetime) -> TaskStatus:
+    return replace(
+        plain,
+        next=None if row.running else row.next_run_at,
+        last=row.last_run_at,
+        status=row.last_status,
+        message=row.last_message,
+        ms=row.last_duration_ms,
+        trigger=row.last_trigger,
+        failures=row.failures,
+        running=row.running,
+        due=row.enabled and not row.running and row.next_run_at <= now,
+        late=why.is_late(row, now),
+        progress=row.progress,
+        progress_done=row.progress_done,
+        progress_total=row.progress_total,
+        overridden=bool(row.schedule_override),
+    )
+
+
+def _by_run(plain: TaskStatus, last: RunRecord) -> TaskStatus:
+    return replace(
+        plain,
+        last=last.started_at,
+        status=last.status,
+        message=last.message,
+        ms=last.ms,
+        trigger=last.trigger,
+    )
+
+
+def _counters(stored: Mapping[str, int], jobs: JobCounts, refused: int) -> dict[str, int]:
+    shown = {name: count for name, count in stored.items() if name not in PASSING}
+    return (
+        dict.fromkeys(COUNTERS, 0)
+        | shown
+        | {
+            "refused": refused,
+            "jobs_waiting": jobs.waiting,
+            "jobs_running": jobs.running,
+            "jobs_dead": jobs.dead,
+        }
+    )
+
+
+def _words(task: Task | None, row: TaskRow | None) -> str:
+    if row is not None:
+        try:
+            return str(parse(row.schedule_now))
+        except ScheduleError:
+            return row.schedule_now
+    return str(task.schedule) if task and task.schedule else ""
+
+
+def about_refusals(name: str, refused: int, runs: int) -> str | None:
+    """Say that a task's once keys are refused so often that its runs seem to overlap."""
+    if refused < MANY_REFUSED or refused * 10 < runs:
+        return None
+    return (
+        f"{refused} once keys of {name} were refused: its effects were asked for again while or "
+        "after they were done, which points to a lease or a time-out (its own, or that of who "
+        "calls it) that is too short"
+    )

@@ -1,0 +1,305 @@
+"""When to look: one float on the hot path, and the threads that look and tick."""
+
+import atexit
+import logging
+import os
+import threading
+import time
+from datetime import datetime
+from math import inf
+from weakref import WeakValueDictionary, ref
+
+from lazycron.app import LazyCron
+from lazycron.errors import LazyCronError
+from lazycron.executors.thread import Bridge, in_a_new_loop, on_loop
+from lazycron.model.report import TickReport
+from lazycron.process import OUTAGE_PAUSE
+from lazycron.statefile import State
+from lazycron.store import DatabaseError, Fault, fault_of, said_by
+from lazycron.tick.tick import Door
+from lazycron.web.threads import Crew, Errand, Hand, Loop, Report, Visit
+from lazycron.wiring import Parts
+
+logger = logging.getLogger("lazycron")
+
+# So that a task's CPU time does not race the tail of the response that woke it (measured: about
+# 5 ms later on five of seven servers without it).
+HEAD_START = 0.05
+LOOK_EVERY = 1.0
+LONGEST_STANDING_BACK = 20.0
+# A loop beats every ten seconds; other hosts mirror that every thirty.
+
+
+class Trigger:
+    """Decides when this process looks; makes its threads lazily, anew in each process.
+
+    `look_again_at` is on the clock's monotonic scale, so that a wall clock set back silences
+    nobody. The edges compare it on every request and call `look` at or after it. `is_woken` says
+    that something was enqueued since, by the very request that ends now perhaps.
+    """
+
+    # Slots are read fastest, on every request.
+    __slots__ = ("__weakref__", "_at_exit", "_crews", "_cron", "is_woken", "look_again_at")
+
+    def __init__(self, cron: LazyCron) -> None:
+        self.look_again_at = -inf
+        self.is_woken = False
+        self._cron = cron
+        # By process. Compared at each use: under uWSGI neither fork hooks nor is_alive() tell
+        # the truth.
+        self._crews: dict[int, Crew] = {}
+        self._at_exit: set[int] = set()
+        cron.waker = self.wake
+        cron.closer = self.let_go
+
+    # called by the edges
+
+    def look(self, kind: Visit, loop: Loop) -> None:
+        """Send a tick thread to look whether anything is due; never raises, never waits."""
+        try:
+            crew = self._crew()
+            with crew.lock:
+                if self._may_look(crew) and crew.has_free_hand():
+                    crew.send(Errand(kind, loop), self._serve)
+        except Exception:
+            logger.exception("lazycron could not look", extra={"action": "look_failed"})
+
+    def wake(self) -> None:
+        """Let this request look at its end, else the next: something was enqueued here."""
+        if self.look_again_at != inf:
+            self.look_again_at = -inf
+            self.is_woken = True
+
+    def tick(self, loop: Loop) -> Report:
+        """Tick for the cron URL in a tick thread; a tick under way that does not hang is shared.
+
+        The report is cancelled where the process is stopping, or all its tick threads hang.
+        """
+        crew = self._crew()
+        with crew.lock:
+            return crew.tick_once(loop, self._serve).report
+
+    def tick_here(self, bridge: Bridge = in_a_new_loop) -> Report:
+        """Do the same in the calling thread, for hosts that freeze a process after the response.
+
+        The report is made on return, unless another thread's tick is shared.
+        """
+        crew, guest = self._crew(), Hand(threading.get_ident(), Errand("url"))
+        with crew.lock:
+            shared = crew.under_way()
+            errand = shared or guest.errand or Errand("url")
+            if crew.is_closed or not (shared or crew.receive(guest)):
+                errand.report.cancel()
+                return errand.report
+        if shared is None:
+            self._tick_as_guest(crew, guest, errand, bridge)
+        return errand.report
+
+    def look_here(self, kind: Visit, bridge: Bridge = in_a_new_loop) -> None:
+        """Look, and tick if anything is due, in the calling thread; never raises."""
+        crew, errand = self._crew(), Errand(kind)
+        guest = Hand(threading.get_ident(), errand)
+        with crew.lock:
+            if not (self._may_look(crew) and crew.receive(guest)):
+                return
+        self._tick_as_guest(crew, guest, errand, bridge)
+
+    def open(self) -> None:
+        """Start afresh: an app that was shut down in this process is served again."""
+        crew = self._crew()
+        if crew.is_closed:
+            self._crews[os.getpid()] = self._new_crew()
+            self.look_again_at = -inf
+
+    def drain(self) -> None:
+        """Let no new look begin, and wait for running tasks, at most the `drain` setting."""
+        crew = self._crew()
+        with crew.lock:
+            crew.close()
+            self.look_again_at = inf
+        self._cron.close()
+
+    def let_go(self) -> None:
+        """Let the tick threads end, since the LazyCron is closed; its next use has new ones.
+
+        Else they would keep it alive as long as the process.
+        """
+        crew = self._crews.get(os.getpid())
+        if crew is None:
+            return
+        with crew.lock:
+            if crew.is_closed:
+                return  # by a drain, after which nothing begins before `open`
+            del self._crews[os.getpid()]
+            crew.close()
+            self.look_again_at = -inf
+
+    # the crew
+
+    def _crew(self) -> Crew:
+        pid = os.getpid()
+        crew = self._crews.get(pid)
+        if crew is not None:
+            return crew
+        made = self._new_crew()
+        crew = self._crews.setdefault(pid, made)
+        if crew is made and pid not in self._at_exit:
+            self._at_exit.add(pid)
+            atexit.register(_drain_at_exit, ref(self), pid)
+        return crew
+
+    def _new_crew(self) -> Crew:
+        cron = self._cron
+        return Crew(lambda: cron.settings.hanging_after)
+
+    def _may_look(self, crew: Crew) -> bool:
+        """Tell whether a look may begin now, and let the next one come a second later."""
+        now = self._cron.settings.clock.monotonic()
+        woken, self.is_woken = self.is_woken, False
+        if now < self.look_again_at and not woken:
+            return False  # another request was first
+        if crew.is_closed and self._crews.get(os.getpid()) is not crew:
+            return False  # closed just now: the next request has another crew
+        if crew.is_closed or not self._cron.settings.is_on:
+            self.look_again_at = inf
+            return False
+        if now < crew.rest_until:
+            self.look_again_at = crew.rest_until  # however much is enqueued meanwhile
+            return False
+        self.look_again_at = now + LOOK_EVERY
+        return True
+
+    def _look_again_in(self, crew: Crew, seconds: float) -> None:
+        at = self._cron.settings.clock.monotonic() + seconds
+        with crew.lock:
+            if not crew.is_closed:
+                self.look_again_at = max(at, crew.rest_until)
+
+    # in a tick thread, or a request's
+
+    def _serve(self, crew: Crew, hand: Hand) -> None:
+        while (errand := crew.take(hand)) is not None:
+            try:
+                time.sleep(HEAD_START)
+                self._do(crew, hand, errand, bridge_to(errand.loop), stays=True)
+            except BaseException as error:  # noqa: BLE001 - nothing may end this thread
+                self._note(crew, errand, error)
+            finally:
+                crew.put_down(hand)
+
+    def _tick_as_guest(self, crew: Crew, guest: Hand, errand: Errand, bridge: Bridge) -> None:
+        try:
+            self._do(crew, guest, errand, bridge, stays=False)
+        except Exception as error:  # noqa: BLE001 - a request goes on whatever happens here
+            self._note(crew, errand, error)
+        finally:
+            errand.report.cancel()
+            crew.dismiss(guest)
+
+    def _do(self, crew: Crew, hand: Hand, errand: Errand, bridge: Bridge, *, stays: bool) -> None:
+        # First the parts, then the question: a drain that comes in between stops these parts, so
+        # that no run can begin which nobody waits for.
+        parts = self._cron.parts
+        if crew.is_closed:
+            return
+        parts.facts.beat(self._cron.settings.clock.now())
+        if errand.kind != "url" and not self._is_wanted(crew, parts, errand.kind):
+            return
+        hand.activity = parts.runner.activity
+        budget = self._cron.settings.budget
+        door = Door(trigger=errand.kind, budget=budget, bridge=bridge, stays=stays)
+        report = parts.runner.run_due(door)
+        self._stand_back(crew, report, parts.reference.now())
+        errand.report.set_result(report)
+
+    def _stand_back(self, crew: Crew, report: TickReport, now: datetime) -> None:
+        """Keep visitors' ticks away from this one for as long as it took."""
+        standing_back = min(report.seconds, LONGEST_STANDING_BACK)
+        with crew.lock:
+            crew.rest_until = self._cron.settings.clock.monotonic() + standing_back
+        self._look_again_in(crew, _until(report.next_due, now))
+
+    def _note(self, crew: Crew, errand: Errand, error: BaseException) -> None:
+        """Say that a tick failed, and space the next attempts out; its waiter gets the error."""
+        if not errand.report.done():
+            errand.report.set_exception(error)
+        if not (isinstance(error, DatabaseError) and fault_of(error) is Fault.BUSY):
+            self._look_again_in(crew, OUTAGE_PAUSE)
+        # A server's errors are told by their kind alone: their texts carry addresses and values.
+        # Ours say what to do; all others need their traceback.
+        ours = isinstance(error, LazyCronError)
+        of_database = isinstance(error, DatabaseError)
+        said = said_by(error) if of_database else type(error).__name__
+        # After a drain that was too short, the connections are gone under whoever still ticks.
+        logger.log(
+            logging.DEBUG if crew.is_closed else logging.WARNING,
+            "a tick failed: %s",
+            f"{said}: {error}" if ours else said,
+            exc_info=None if ours or of_database else error,
+            extra={"action": "tick_failed"},
+        )
+
+    # looking
+
+    def _is_wanted(self, crew: Crew, parts: Parts, kind: Visit) -> bool:
+        """Tell whether a visitor's tick is due; notes an outage found out here."""
+        clock = self._cron.settings.clock
+        now, monotonic = clock.now(), clock.monotonic()
+        if not parts.facts.may_ask(monotonic):
+            return False
+        state = parts.statefile.read(now)
+        # The database is asked only where the file cannot be believed, which is once a minute.
+        asks = state is None
+        try:
+            if asks and parts.runner.install():
+                state = parts.refresh_state()
+        except DatabaseError as error:
+            fault = fault_of(error)
+            if fault is Fault.MISSING:
+                return True  # the tick finds out what is missing, and says so once
+            if fault is not Fault.BUSY:
+                parts.facts.out_of_order(said_by(error), now, monotonic)
+            raise
+        if state is None or not _is_switched_on(state, kind) or state.loop_is_alive(now):
+            return False
+        # A commit that was announced may have become visible just now.
+        if parts.facts.is_marked(monotonic):
+            return True
+        # Rows that are gone or that a clock put back has left far ahead are due to no file.
+        if state.is_due(now, kind) or (parts.sync.is_due if asks else parts.sync.is_wanted):
+            return True
+        self._look_again_in(crew, _until(state.next_for(kind), now))
+        return False
+
+
+def bridge_to(loop: Loop) -> Bridge:
+    """Return the bridge to an app's loop; None: to a loop of the task's own."""
+    return in_a_new_loop if loop is None else on_loop(loop)
+
+
+def _is_switched_on(state: State, kind: Visit) -> bool:
+    return state.admin if kind == "admin" else state.traffic
+
+
+def _until(due: datetime | None, now: datetime) -> float:
+    if due is None:
+        return LOOK_EVERY
+    return min(LOOK_EVERY, max(0.0, (due - now).total_seconds()))
+
+
+def _drain_at_exit(held: "ref[Trigger]", pid: int) -> None:
+    trigger = held()
+    if trigger is not None and pid == os.getpid():
+        trigger.drain()
+
+
+# By the LazyCron's id, which cannot be given away while its trigger lives and holds it.
+_TRIGGERS: "WeakValueDictionary[int, Trigger]" = WeakValueDictionary()
+
+
+def trigger_of(cron: LazyCron) -> Trigger:
+    """Return the one trigger of a LazyCron, however many edges it is mounted in."""
+    trigger = _TRIGGERS.get(id(cron))
+    if trigger is None:
+        trigger = _TRIGGERS.setdefault(id(cron), Trigger(cron))
+    return trigger
