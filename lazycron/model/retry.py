@@ -18,7 +18,7 @@ class Retry:
     `limit` counts a job's attempts; recurring tasks never give up. The n-th failure in a row puts
     the next try at start + min(cap, base x factor^min(n, 6)). `base` None: the task's interval but
     at least a minute (a crontab: a minute; a job: 30 seconds). Raises ConfigurationError for a
-    limit below 1 or a factor below 1, and ScheduleError for a duration that cannot be read.
+    limit below 1 or a factor below 1, and ScheduleError for an unreadable duration.
     """
 
     limit: int = 5
@@ -27,7 +27,7 @@ class Retry:
     cap: Duration = "6h"
 
     def __post_init__(self) -> None:
-        """Refuse what could not be meant."""
+        """Refuse wrong values."""
         if isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1:
             message = f"Retry(limit={shown(self.limit)}): pass a whole number from 1 up"
             raise ConfigurationError(message)

@@ -1,6 +1,5 @@
 """What schedules are made of: `Every` and `Crontab`, pure answers computed in UTC."""
 
-import re
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
@@ -10,6 +9,7 @@ from cronsim import CronSim, CronSimError
 from lazycron.clock import to_moment
 from lazycron.durations import Duration, in_short, in_words, to_duration
 from lazycron.errors import ScheduleError
+from lazycron.schedules.fields import NICKNAMES, never_due, to_plain, to_spoken
 from lazycron.schedules.zones import next_shown, to_zone
 from lazycron.texts import shown
 
@@ -19,23 +19,11 @@ WORDS = {
     "day": timedelta(days=1),
     "week": timedelta(weeks=1),
 }
-NICKNAMES = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
 SHORTEST = timedelta(seconds=1)
 LONGEST = timedelta(days=3653)
 MINUTE = timedelta(minutes=1)
-CRON_FIELDS = 5
 TEXT_LENGTH = 400
 LONGEST_WORDS = 120
-# A range of one number with a step: cronsim takes `5-5/2` for `5/2`.
-_ONE_AND_STEP = re.compile(r"(?<![^,\s])(\w+)-\1/0*[1-9]\d*(?![^,\s])", re.ASCII)
 
 
 class Schedule(ABC):
@@ -64,6 +52,10 @@ class Schedule(ABC):
 
     def nominal_after(self, moment: datetime) -> datetime:
         """Return the first nominal time whose due time is later than `moment`."""
+        return self.next_after(moment)
+
+    def following(self, moment: datetime) -> datetime:
+        """Return the first nominal time later than `moment`, whatever jitter does."""
         return self.next_after(moment)
 
     def due_for(self, nominal: datetime, start: datetime | None = None) -> datetime:
@@ -193,7 +185,8 @@ class Crontab(Schedule):
     The rules are Debian cron's as the cronsim library has them: day-of-month with day-of-week,
     names, steps, ranges, `L` and `#`, and fixed times in a DST gap or overlap. The nicknames
     @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually are taken too. Raises
-    ScheduleError for an expression that cannot be read or never matches, and for an unknown zone.
+    ScheduleError for an expression that cannot be read or can never be due, and for an unknown
+    zone.
     """
 
     def __init__(self, expression: str, tz: str = "UTC") -> None:
@@ -202,27 +195,18 @@ class Crontab(Schedule):
         self.tz = _as_text(tz, "a time zone").strip()
         self._zone = to_zone(self.tz)
         what = f"crontab {shown(expression)}"
-        fields = self.expression.split()
-        if len(fields) != CRON_FIELDS:
-            message = (
-                f"{what} needs five fields: minute hour day month weekday; "
-                f"or one of {', '.join(NICKNAMES)}"
-            )
-            raise ScheduleError(message)
         if len(self.text) > TEXT_LENGTH:
             message = f"{what} is longer than a row's schedule may be: {TEXT_LENGTH} characters"
             raise ScheduleError(message)
+        self._plain = to_plain(self.expression, what)
+        minute, hour = self._plain.split()[:2]
         # Debian's cron treats jobs of fixed times apart where clocks change; cronsim tells them
         # from the others in the same way.
-        self._is_fixed = not fields[0].startswith("*") and not fields[1].startswith("*")
-        self._simulated = _ONE_AND_STEP.sub(r"\1", self.expression)
+        self._is_fixed = not minute.startswith("*") and not hour.startswith("*")
         try:
             self.next_after(datetime(2026, 1, 1, tzinfo=UTC))
-        except CronSimError as error:
-            message = f"{what} cannot be read: {error}"
-            raise ScheduleError(message) from None
-        except StopIteration:
-            message = f"{what} never matches a date"
+        except (CronSimError, StopIteration):
+            message = f"{what} {never_due(self._plain)}"
             raise ScheduleError(message) from None
 
     @property
@@ -239,7 +223,7 @@ class Crontab(Schedule):
         """Return the first matching wall-clock time after `moment`, in UTC."""
         moment = to_moment(moment)
         if self._is_fixed or self._zone is UTC:
-            simulated = CronSim(self._simulated, moment.astimezone(self._zone))
+            simulated = CronSim(self._plain, moment.astimezone(self._zone))
             found = next(simulated).astimezone(UTC)
             while found <= moment:  # a clock that was put back: it was due at the first of the two
                 found = next(simulated).astimezone(UTC)
@@ -249,7 +233,7 @@ class Crontab(Schedule):
         return next_shown(moment.astimezone(UTC), self._zone, self._matching, may_stop=_never)
 
     def _matching(self, shows: datetime) -> datetime:
-        return next(CronSim(self._simulated, shows))
+        return next(CronSim(self._plain, shows))
 
     def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
         """Return the first time after the start; never the one just worked off again."""
@@ -271,21 +255,21 @@ class Crontab(Schedule):
 
     @cached_property
     def _words(self) -> str:
-        plain = f"crontab {self.expression} in {self.tz}"
+        otherwise = f"crontab {self.expression} in {self.tz}"
         interval = self._as_interval()
         if interval is not None:
             return interval
         try:
-            words = CronSim(self.expression, datetime(2026, 1, 1, tzinfo=UTC)).explain()
+            words = CronSim(to_spoken(self._plain), datetime(2026, 1, 1, tzinfo=UTC)).explain()
         except Exception:  # noqa: BLE001 - words are for show, and no reason for anything to fail
-            return plain
+            return otherwise
         if not words or len(words) > LONGEST_WORDS:
-            return plain
+            return otherwise
         return f"{words[0].lower()}{words[1:].removesuffix(' every day')} in {self.tz}"
 
     def _as_interval(self) -> str | None:
         """Say what divides the hour or the day evenly as one would say it."""
-        minute, hour, *others = self.expression.split()
+        minute, hour, *others = to_spoken(self._plain).split()
         if others != ["*"] * len(others):
             return None
         if hour == "*":

@@ -90,9 +90,9 @@ class Shaped(Schedule):
             last = self._latest(moment)
             if last is not None and self.due_for(last) > moment:
                 return last
-        return self._following(moment)
+        return self.following(moment)
 
-    def _following(self, moment: datetime) -> datetime:
+    def following(self, moment: datetime) -> datetime:
         """Return the first nominal time later than `moment`."""
         if self.window is not None and isinstance(self._rhythm, Crontab):
             if self.window.is_open(moment):
@@ -105,13 +105,17 @@ class Shaped(Schedule):
     def _latest(self, moment: datetime) -> datetime | None:
         """Return the last nominal time up to `moment`, if its due time may lie beyond that."""
         back = MINUTE
-        while (first := self._following(moment - back)) > moment:
+        while (first := self.following(moment - back)) > moment:
             if back > self.jitter:
                 return None
             back *= 2
-        while (following := self._following(first)) <= moment:
-            first = following
-        return first
+        # Halved, not walked: between two looks back there may be a month of minutes.
+        low, high = first, moment
+        while (found := self.following(low)) <= moment:
+            middle = low + (high - low) / 2
+            first = self.following(middle)
+            low, high = (first, high) if first <= moment else (found, middle)
+        return low
 
     def due_for(self, nominal: datetime, start: datetime | None = None) -> datetime:
         """Return a nominal time with its jitter; of intervals never too soon after `start`."""
@@ -158,7 +162,7 @@ class Shaped(Schedule):
 
     def _beyond(self, scheduled_for: datetime, moment: datetime) -> datetime:
         found = self.nominal_after(moment)
-        return found if found > scheduled_for else self._following(scheduled_for)
+        return found if found > scheduled_for else self.following(scheduled_for)
 
     @property
     def retry_base(self) -> timedelta:

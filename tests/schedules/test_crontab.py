@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lazycron.errors import ScheduleError
-from lazycron.schedules.rhythms import NICKNAMES
+from lazycron.schedules.fields import NICKNAMES
 from lazycron.schedules.shaped import Crontab, parse
 from tests.watching import counted_calls
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -269,6 +270,54 @@ def test_each_nominal_time_has_one_due_time_of_its_own(
         assert schedule.next_after(second - timedelta(microseconds=1)) == second
     if schedule.window is not None:
         assert all(map(schedule.window.is_open, expected))
+
+
+@pytest.mark.parametrize(
+    ("expression", "between", "moment"),
+    [
+        ("* * 1-15 * *", None, "2026-01-16 12:00"),
+        ("* * 1-15 * *", None, "2026-01-15 23:59"),
+        ("* * 1-15 * *", "22:00-02:00", "2026-01-20 12:00"),
+        ("*/2 0-12 * 1,3,5 sat", None, "2026-02-14 12:00"),
+        ("0-58 * 1,2,28 * *", None, "2026-03-01 00:30"),
+        ("* * * * *", None, "2026-01-16 12:00"),
+        ("0 3 1 * *", None, "2026-01-30 12:00"),
+    ],
+)
+def test_jitter_longer_than_the_way_to_the_next_time_is_looked_up_in_few_steps(
+    expression: str, between: str | None, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in times that cronsim is asked for: a month of minutes is not walked through."""
+    schedule = shaped(Crontab(expression), between, jitter="30d")
+    steps, step = [0], CronSim.__next__
+
+    def counting(simulated: CronSim) -> datetime:
+        steps[0] += 1
+        return step(simulated)
+
+    monkeypatch.setattr(CronSim, "__next__", counting)
+    due = schedule.next_after(at(moment))
+    assert due > at(moment)
+    assert steps[0] < 150
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(
+    st.sampled_from(["* 3 1-3 * *", "*/20 * * * sat,sun", "0 3 * * *", "15 */6 1,9 * *"]),
+    st.sampled_from([None, "02:00-05:00", "22:00-02:00"]),
+    st.sampled_from(["90s", "10m", "5h", "3d", "30d"]),
+    st.integers(0, 60 * 24 * 60),
+)
+def test_the_time_that_jitter_still_holds_back_is_found_as_by_walking(
+    expression: str, between: str | None, jitter: str, minutes: int
+) -> None:
+    """The first nominal time whose due time is yet to come, among all of the two months before."""
+    schedule = shaped(Crontab(expression), between, jitter)
+    moment = at("2026-03-01") + minutes * MINUTE + timedelta(seconds=7)
+    nominal = schedule.following(moment - 62 * DAY)
+    while schedule.due_for(nominal) <= moment:
+        nominal = schedule.following(nominal)
+    assert schedule.nominal_after(moment) == nominal
 
 
 def test_a_jittered_interval_keeps_its_phase() -> None:
