@@ -23,11 +23,11 @@ from sqlalchemy import URL, create_engine, insert, make_url, text, update
 from sqlalchemy.exc import OperationalError
 
 from lazycron import LazyCron
-from lazycron.clock import SystemClock
+from lazycron.clock import EPOCH, SystemClock
 from lazycron.migrate import migrate
 from lazycron.model.settle import Outcome, Policy, Settlement, Status, settle
 from lazycron.schema import scheduled_task, task_run
-from lazycron.store import EPOCH, Stamp, new_token
+from lazycron.store import Stamp, new_token
 from lazycron.store.driver.engine import open_engine
 
 SERVERS = {
@@ -158,8 +158,8 @@ class Subject:
 
     def prune(self) -> None:
         """Look for what is to be pruned, by number and by age."""
-        self.store.prune_beyond(TASKS[0], 100)
-        self.store.prune_older(now() - timedelta(days=30))
+        self.store.history.prune_beyond(TASKS[0], 100)
+        self.store.history.prune_older(now() - timedelta(days=30))
 
 
 STEPS: dict[str, tuple[Callable[[Subject], None], bool]] = {

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from lazycron.texts import shown
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SAMPLES = 8
 STEP = 0.05
 # Oscillators differ by some tens of parts in a million; what two hosts drift apart is no step.

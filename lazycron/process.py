@@ -5,10 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from math import inf
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from lazycron.clock import EPOCH
+
 OUTAGE_PAUSE = 30.0
 MARK_LIFE = 5.0
 FLOOR_LIFE = 60.0

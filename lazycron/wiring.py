@@ -93,7 +93,7 @@ def wire(
     why = Why(
         facts,
         registry.schedule_of,
-        store.last_switched,
+        store.shared.last_switched,
         activity,
         settings.hanging_after,
         switched_on=settings.is_on,

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lazycron import LazyCron
+from lazycron.clock import EPOCH
 from lazycron.model.settle import Claim, Outcome, Settlement, Status, settle
-from lazycron.store import EPOCH, Stamp, TaskRow, new_token
+from lazycron.store import Stamp, TaskRow, new_token
 
 
 def seconds(number: float) -> timedelta:
@@ -44,14 +45,14 @@ def settled(
 
 def row_of(cron: LazyCron, name: str) -> TaskRow:
     """Read a task's row, which must be there."""
-    found = cron.parts.store.row(name)
+    found = cron.parts.store.recurring.of(name)
     assert found is not None
     return found
 
 
 def statuses(cron: LazyCron, name: str | None = None) -> list[str]:
     """Read the history's statuses, oldest first."""
-    return [run.status for run in reversed(cron.parts.store.history(name, 1000))]
+    return [run.status for run in reversed(cron.parts.store.history.newest(name, 1000))]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Seen:
 
 def seen(cron: LazyCron, name: str, base: datetime) -> Seen | None:
     """Look at a row and its history; None where the row is gone."""
-    row = cron.parts.store.row(name)
+    row = cron.parts.store.recurring.of(name)
     if row is None:
         return None
     return Seen(

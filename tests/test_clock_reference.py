@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import URL
 
 from lazycron import LazyCron
-from lazycron.clock import Moments, Reference, SystemClock
+from lazycron.clock import EPOCH, Moments, Reference, SystemClock
 from lazycron.model.settle import OnLost
-from lazycron.store import EPOCH
 from lazycron.testing import ManualClock
 from lazycron.tick.setback import mend
 from tests.conftest import START, MakeCron, empty

@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import URL, Engine, event
 
 from lazycron import Budget, LazyCron
+from lazycron.clock import EPOCH
 from lazycron.executors.thread import execute
 from lazycron.model.settle import Settlement
-from lazycron.store import EPOCH, Stamp
+from lazycron.store import Stamp
 from lazycron.testing import ManualClock
 from lazycron.tick import run_one
 from tests.conftest import START, MakeCron

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import URL, delete
 
 from lazycron import LazyCron
+from lazycron.clock import EPOCH
 from lazycron.errors import LazyCronError
 from lazycron.model.settle import Claim, Outcome, Status
 from lazycron.schema import scheduled_task, task_run
-from lazycron.store import EPOCH
 from lazycron.testing import ManualClock
 from tests.conftest import START, MakeCron
 from tests.scenes import Seen, claim, seconds, seen, settled, stamp_at
@@ -41,7 +41,7 @@ class Scene:
         """The claim somebody made; of a free row, one that never was."""
         if self.claim is not None:
             return self.claim
-        row = self.cron.parts.store.row(NAME)
+        row = self.cron.parts.store.recurring.of(NAME)
         assert row is not None
         return Claim(
             id=row.id,
@@ -120,7 +120,7 @@ def do_renew(scene: Scene) -> object:
 def do_checkpoint(scene: Scene) -> object:
     until = scene.at + seconds(300)
     kept = scene.cron.parts.store.checkpoint(scene.held, '{"page":2}', 2, 9, until)
-    row = scene.cron.parts.store.row(NAME)
+    row = scene.cron.parts.store.recurring.of(NAME)
     assert row is not None
     assert (row.progress, row.progress_done) == (({"page": 2}, 2) if kept else (None, None))
     return kept

@@ -3,7 +3,8 @@
 import threading
 from datetime import UTC, datetime, timedelta
 
-from lazycron.process import EPOCH, Activity, Facts
+from lazycron.clock import EPOCH
+from lazycron.process import Activity, Facts
 from lazycron.testing import ManualClock
 from tests.conftest import START
 

@@ -23,9 +23,10 @@ from hypothesis.stateful import (
 from sqlalchemy import URL, Connection, select
 
 from lazycron import Budget, LazyCron
+from lazycron.clock import EPOCH
 from lazycron.model.settle import Claim, Outcome, Status
 from lazycron.schema import scheduled_task, task_run
-from lazycron.store import EPOCH, Stamp, new_token
+from lazycron.store import Stamp, new_token
 from lazycron.store.driver.engine import open_engine
 from lazycron.testing import ManualClock
 from tests.conftest import START, empty

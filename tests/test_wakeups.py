@@ -75,7 +75,7 @@ def test_enqueueing_into_a_file_that_names_a_sooner_moment_asks_nothing_more(
     cron.enqueue("work", 1)
     before = cron.parts.statefile.path.stat().st_mtime_ns
     engine = cron.parts.store.engine
-    hasty = cron.parts.store.jobs._hasty
+    hasty = cron.parts.store._joining.hasty
     with watch(engine) as found, watch(hasty) as also:
         cron.enqueue("work", 2)
     everything = [*found.statements, *(also.statements if hasty is not engine else [])]

@@ -30,13 +30,13 @@ class Heartbeat:
         if self._last is None:
             return
         try:
-            if self._parts.store.settings().get(LOOP_AT) == self._last:
+            if self._parts.store.shared.settings().get(LOOP_AT) == self._last:
                 self._write(NONE)
         except DatabaseError:
             pass  # it runs out by itself
 
     def _write(self, text: str) -> None:
-        self._parts.store.put_setting(LOOP_AT, text, self._clock.now())
+        self._parts.store.shared.put_setting(LOOP_AT, text, self._clock.now())
         self._last = text
         # This host's file at once; the others' within the half minute that settings are kept for.
         self._parts.refresh_state(settings=True)

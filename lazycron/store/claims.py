@@ -26,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 
+from lazycron.model.arguments import asked_again
 from lazycron.model.settle import RECURRING, Claim, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -236,6 +237,19 @@ def claim_by_name(
     if connection.execute(claiming.take_by_name, values).rowcount != 1:
         return None
     row = connection.execute(CLAIMED, {"p_name": name, "p_token": stamp.token}).one()
+    return claiming.to_claim(row, stamp, attempt=row.attempts)
+
+
+# A full scan: tokens have no index, and answers are lost once a year.
+UNDER_TOKEN = select(*CLAIMED_COLUMNS).where(t.c.lock_token == bindparam("p_token"))
+
+
+def claimed_under(connection: Connection, claiming: Claiming, stamp: Stamp) -> Claim | None:
+    """Return the claim that was made with this stamp, where its answer was lost on its way."""
+    row = connection.execute(UNDER_TOKEN, {"p_token": stamp.token}).one_or_none()
+    # A job that was asked for again meanwhile waits for its own time: its lease's end lets it go.
+    if row is None or asked_again(row.arguments, stamp.token) is not None:
+        return None
     return claiming.to_claim(row, stamp, attempt=row.attempts)
 
 

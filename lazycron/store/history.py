@@ -1,15 +1,30 @@
-"""The history: one row a run, read newest first, pruned in slices."""
+"""The history: one row a run, read newest first, counted, and pruned in slices."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+)
 
-from lazycron.model.settle import RECURRING, Settlement
+from lazycron.model.settle import LATE_AFTER, RECURRING, Settlement, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import task_run as r
-from lazycron.store.driver.transaction import Transaction
+from lazycron.store.driver.database import Database
+from lazycron.store.driver.prepared import AnyRow
+from lazycron.store.driver.transaction import Transaction, Transactions
 from lazycron.texts import Json, readable_json
 
 SLICE = 1000
@@ -35,6 +50,14 @@ class RunRecord:
     message: str | None
     error: str | None
     result: Json
+
+
+@dataclass(slots=True, kw_only=True)
+class Counted:
+    """A task's counters as its row would have them, and its newest run."""
+
+    counters: dict[str, int] = field(default_factory=dict)
+    last: RunRecord | None = None
 
 
 # Each column, and the parameter it is written from.
@@ -90,6 +113,43 @@ LOOK = select(func.count(), func.sum(FOLLOWING.c.is_old), func.max(FOLLOWING.c.i
     FOLLOWING
 )
 DELETE_OLD = delete(r).where(r.c.id > bindparam("p_after"), r.c.id <= bindparam("p_last"), IS_OLD)
+# All runs of the name, at worst: answers are lost once a year. A run's status and pid tell it from
+# a burial of it.
+STORED = select(r.c.id).where(
+    r.c.name == bindparam("p_name"),
+    r.c.started_at == bindparam("p_started_at", type_=UTCDateTime),
+    r.c.status == bindparam("p_status"),
+    r.c.pid == bindparam("p_pid"),
+)
+# How long after its due time a run began, in seconds.
+LATENESS: Mapping[str, ColumnElement[float]] = {
+    dialect: literal_column(text, Float)
+    for dialect, text in {
+        "sqlite": (
+            "(julianday(task_run.started_at) - julianday(task_run.scheduled_for)) * 86400.0"
+        ),
+        "postgresql": "EXTRACT(EPOCH FROM task_run.started_at - task_run.scheduled_for)",
+        "mariadb": "TIMESTAMPDIFF(MICROSECOND, task_run.scheduled_for, task_run.started_at) / 1e6",
+        "mysql": "TIMESTAMPDIFF(MICROSECOND, task_run.scheduled_for, task_run.started_at) / 1e6",
+    }.items()
+}
+OF_THESE = r.c.name.in_(bindparam("p_names", expanding=True))
+COUNTS = (
+    select(r.c.name, r.c.status, func.count(), func.sum(case((r.c.attempt > 1, 1), else_=0)))
+    .where(OF_THESE)
+    .group_by(r.c.name, r.c.status)
+)
+NEWEST_OF_EACH = select(r).where(
+    r.c.id.in_(select(func.max(r.c.id)).where(OF_THESE).group_by(r.c.name))
+)
+# A job's first run alone says how late it was: a postponed one was asked to wait.
+FIRSTS = (
+    select(func.min(r.c.id).label("id"))
+    .where(OF_THESE, r.c.job_id.is_not(None))
+    .group_by(r.c.job_id)
+    .subquery()
+)
+COUNTERS = {Status.OK: "ok", Status.FAILED: "failures", Status.POSTPONED: "postponed"}
 
 
 def run_values(settlement: Settlement, by: str) -> dict[str, Any]:
@@ -127,16 +187,14 @@ def insert_run(transaction: Transaction, settlement: Settlement, by: str) -> Non
     transaction.count(INSERT, run_values(settlement, by))
 
 
-def newest(connection: Connection, name: str | None, limit: int) -> list[RunRecord]:
-    """Read the newest runs, of one task or of all."""
-    if name is None:
-        rows = connection.execute(NEWEST, {"p_limit": limit})
-    else:
-        rows = connection.execute(NEWEST_OF, {"p_limit": limit, "p_name": name})
-    return [to_record(row) for row in rows]
+def is_stored(connection: Connection, settlement: Settlement, by: str) -> bool:
+    """Tell whether the history has this run, as this process would have written it."""
+    values = run_values(settlement, by)
+    asked = {f"p_{name}": values[f"h_{name}"] for name in ("name", "started_at", "status", "pid")}
+    return connection.execute(STORED, asked).first() is not None
 
 
-def to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
+def to_record(row: AnyRow) -> RunRecord:
     """Read a run back."""
     return RunRecord(
         id=row.id,
@@ -158,23 +216,72 @@ def to_record(row: Row[*tuple[Any, ...]]) -> RunRecord:
     )
 
 
-def newest_of_job(connection: Connection, job_id: int) -> RunRecord | None:
-    """Read the newest run of a job, whose row may be gone."""
-    row = connection.execute(NEWEST_OF_JOB, {"p_id": job_id}).one_or_none()
-    return None if row is None else to_record(row)
+class History:
+    """The history outside of a run; each method is a transaction."""
+
+    def __init__(self, database: Database, begin: Transactions) -> None:
+        self._database = database
+        self._begin = begin
+
+    def newest(self, name: str | None, limit: int) -> list[RunRecord]:
+        """Read the newest runs, of one task or of all."""
+        if name is None:
+            rows = self._database.rows(NEWEST, {"p_limit": limit})
+        else:
+            rows = self._database.rows(NEWEST_OF, {"p_limit": limit, "p_name": name})
+        return [to_record(row) for row in rows]
+
+    def newest_of_job(self, job_id: int) -> RunRecord | None:
+        """Read the newest run of a job, whose row may be gone."""
+        row = self._database.row(NEWEST_OF_JOB, {"p_id": job_id})
+        return None if row is None else to_record(row)
+
+    def prune_beyond(self, name: str, keep: int) -> int:
+        """Delete what a recurring task has beyond its newest `keep` runs."""
+        with self._begin.reading() as begun:
+            found = begun.one(FIRST_BEYOND, {"p_name": name, "p_keep": keep})
+        if found is None:
+            return 0
+        return self._database.write(DELETE_UP_TO, {"p_name": name, "p_id": found.id})
+
+    def prune_older(self, before: datetime, after: int = 0) -> tuple[int, int | None]:
+        """Delete those of the thousand runs that follow an id which started before a moment.
+
+        Returns how many went, and the last id that was looked at; None: no more follow.
+        """
+        values = {"p_before": before, "p_after": after}
+        looked_at, old, last = self._database.rows(LOOK, values)[0]
+        gone = self._database.write(DELETE_OLD, values | {"p_last": last}) if old else 0
+        return gone, last if looked_at == SLICE else None
+
+    def counted(self, names: Sequence[str]) -> dict[str, Counted]:
+        """Count the runs of tasks that have no row of their own, and read the newest."""
+        found = {name: Counted() for name in names}
+        if not found:
+            return found
+        database, values = self._database, {"p_names": list(names)}
+        for name, status, number, retries in database.rows(COUNTS, values):
+            counters = found[name].counters
+            counters[COUNTERS.get(status, status)] = number
+            counters["runs"] = counters.get("runs", 0) + number
+            counters["retries"] = counters.get("retries", 0) + int(retries)
+        for row in database.rows(NEWEST_OF_EACH, values):
+            found[row.name].last = to_record(row)
+        lateness = LATENESS.get(database.dialect, literal(0.0))
+        late = case((lateness > LATE_AFTER.total_seconds(), 1), else_=0)
+        firsts = (
+            select(r.c.name, func.max(lateness), func.sum(late), func.max(r.c.id))
+            .where(r.c.attempt == 1, r.c.id == FIRSTS.c.id)
+            .group_by(r.c.name)
+        )
+        newest = {}
+        for name, most, number, last in database.rows(firsts, values):
+            found[name].counters |= {"most_lateness": _whole(most), "late": int(number)}
+            newest[last] = name
+        for last, seconds in database.rows(select(r.c.id, lateness).where(r.c.id.in_(newest))):
+            found[newest[last]].counters["lateness"] = _whole(seconds)
+        return found
 
 
-def delete_up_to(connection: Connection, name: str, last: int) -> int:
-    """Delete a recurring task's runs up to an id."""
-    return connection.execute(DELETE_UP_TO, {"p_name": name, "p_id": last}).rowcount
-
-
-def delete_older(connection: Connection, before: datetime, after: int) -> tuple[int, int | None]:
-    """Delete those of the thousand runs that follow an id which started before a moment.
-
-    Returns how many went, and the last id that was looked at; None: no more follow.
-    """
-    values = {"p_before": before, "p_after": after}
-    looked_at, old, last = connection.execute(LOOK, values).one()
-    gone = connection.execute(DELETE_OLD, values | {"p_last": last}).rowcount if old else 0
-    return gone, last if looked_at == SLICE else None
+def _whole(seconds: float) -> int:
+    return max(0, round(float(seconds)))

@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import (
     Connection,
-    Row,
     Select,
     and_,
     bindparam,
@@ -31,7 +29,11 @@ from lazycron.model.settle import RECURRING, State
 from lazycron.schema import HAS_KEY, UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.claims import is_known
-from lazycron.store.driver.transaction import Transaction
+from lazycron.store.driver.database import Database
+from lazycron.store.driver.prepared import AnyRow
+from lazycron.store.driver.transaction import Transactions
+from lazycron.store.joining import Joining, unless_deadlocked
+from lazycron.store.settlements import CLAIM_OF_JOB, Abandoned, to_abandoned
 
 IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
 COLUMNS = (
@@ -93,68 +95,13 @@ INSERT_UNLESS_TAKEN: Mapping[str, ReturningInsert[int]] = {
 }
 
 
-def values(
-    *, name: str, key: str | None, arguments: str, due: datetime, now: datetime
-) -> dict[str, Any]:
-    """Return the parameters of the INSERTs."""
-    return {
-        "p_name": name,
-        "p_key": key,
-        "p_arguments": arguments,
-        "p_due": due,
-        "p_now": now,
-    }
-
-
-def make(
-    transaction: Transaction, statement: ReturningInsert[int], values: Mapping[str, Any]
-) -> int | None:
-    """Insert a job's row by one of INSERT_UNLESS_TAKEN, and return its id; None: a taken key."""
-    row = transaction.one(statement, values)
-    return None if row is None else int(row.id)
-
-
-def add(connection: Connection, values: Mapping[str, Any]) -> int | None:
-    """Insert a job's row by a connection that may not be ours; return its id; None: a taken key.
-
-    A key in somebody's open transaction is waited for until that has ended.
-    """
-    statement = INSERT_UNLESS_TAKEN.get(connection.dialect.name)
-    if statement is not None:
-        found: int | None = connection.execute(statement, values).scalar()
-        return found
-    try:
-        # On MariaDB and MySQL a duplicate key ends the statement, not the transaction.
-        made = connection.execute(INSERT, values).inserted_primary_key
-    except IntegrityError:
-        return None
-    return None if made is None else int(made[0])
-
-
 BY_ID = select(*COLUMNS).where(t.c.id == bindparam("p_id"), IS_JOB)
 BY_KEY = select(*COLUMNS).where(t.c.name == bindparam("p_name"), t.c.key == bindparam("p_key"))
 
+# Past the snapshot of the caller's transaction, which on MariaDB and MySQL may be older than the
+# row that its INSERT has just collided with.
 BY_KEY_AS_IT_IS = BY_KEY.with_for_update(read=True)
 MYSQLS = ("mariadb", "mysql")
-
-
-def _to_job(row: Row[*tuple[Any, ...]] | None) -> JobRow | None:
-    return None if row is None else JobRow(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
-
-
-def by_id(connection: Connection, job_id: int) -> JobRow | None:
-    """Read a job by its id."""
-    return _to_job(connection.execute(BY_ID, {"p_id": job_id}).one_or_none())
-
-
-def by_key(connection: Connection, name: str, key: str, *, as_it_is: bool = False) -> JobRow | None:
-    """Read the job that holds a key.
-
-    `as_it_is` reads past the snapshot of a transaction, which on MariaDB and MySQL may be older
-    than the row that its INSERT has just collided with.
-    """
-    query = BY_KEY_AS_IT_IS if as_it_is and connection.dialect.name in MYSQLS else BY_KEY
-    return _to_job(connection.execute(query, {"p_name": name, "p_key": key}).one_or_none())
 
 
 # A running job keeps its lease; its record finds the arguments changed and runs it again. Whether
@@ -194,46 +141,10 @@ REPLACE = (
 )
 
 
-def replace_arguments(
-    connection: Connection,
-    job_id: int,
-    key: str,
-    *,
-    token: str | None,
-    seen: datetime,
-    arguments: str,
-    due: datetime,
-) -> bool:
-    """Give a job other arguments; False if it has changed since `seen`, its `scheduled_for`.
-
-    They are for a later nominal time than any before, whenever they are due: its idempotency key
-    is another one.
-    """
-    values = {
-        "p_seen": seen,
-        "p_scheduled_for": max(due, seen + MICROSECOND),
-        "p_id": job_id,
-        "p_key": key,
-        "p_token": token or "",
-        "p_arguments": arguments,
-        "p_due": due,
-    }
-    return connection.execute(REPLACE, values).rowcount == 1
-
-
 WAITING = and_(t.c.state == State.ACTIVE, t.c.lock_token.is_(null()))
 RUNNING = and_(t.c.state == State.ACTIVE, t.c.lock_token.is_not(null()))
 DEAD = t.c.state == State.DEAD
 STATES = {"waiting": WAITING, "running": RUNNING, "dead": DEAD}
-
-
-def listed(connection: Connection, status: str | None, limit: int) -> list[JobRow]:
-    """Read jobs of one status or of all, the first due first."""
-    query = select(*COLUMNS).where(IS_JOB).order_by(t.c.next_run_at, t.c.id).limit(limit)
-    if status is not None:
-        query = query.where(STATES[status])
-    rows = connection.execute(query)
-    return [job for job in map(_to_job, rows) if job is not None]
 
 
 RETRY = (
@@ -251,21 +162,11 @@ RETRY = (
 )
 
 
-def retry(connection: Connection, job_id: int, key: str | None, now: datetime) -> bool:
-    """Start a dead job anew; False if it is not dead; IntegrityError if its key is taken."""
-    return connection.execute(RETRY, {"p_id": job_id, "p_key": key, "p_now": now}).rowcount == 1
-
-
 DISCARD = delete(t).where(
     t.c.id == bindparam("p_id"),
     IS_JOB,
     or_(t.c.lock_token.is_(null()), t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime)),
 )
-
-
-def discard(connection: Connection, job_id: int, now: datetime) -> bool:
-    """Delete a job's row unless it is running; False where nothing was deleted."""
-    return connection.execute(DISCARD, {"p_id": job_id, "p_now": now}).rowcount == 1
 
 
 def select_any_due(names: Sequence[str]) -> Select[bool]:
@@ -278,12 +179,6 @@ def select_any_due(names: Sequence[str]) -> Select[bool]:
         or_(t.c.key.is_(null()), t.c.key > RECURRING),
     )
     return select(exists(due))
-
-
-def any_due(connection: Connection, names: Sequence[str], now: datetime, floor: datetime) -> bool:
-    """Tell whether any known task has a job that is due."""
-    found = connection.execute(select_any_due(names), {"p_now": now, "p_floor": floor})
-    return bool(found.scalar())
 
 
 IS_RUNNING = case((t.c.lock_token.is_not(null()), 1), else_=0)
@@ -316,21 +211,156 @@ class JobCounts:
     progress_total: int | None = None
 
 
-def counts(connection: Connection) -> dict[str, JobCounts]:
-    """Count each task's jobs, of those tasks that have any."""
-    found: dict[str, JobCounts] = {}
-    for name, state, running, number, first in connection.execute(COUNTS):
-        counted = found.setdefault(name, JobCounts())
-        if state == State.DEAD:
-            counted.dead += number
-        elif running:
-            counted.running += number
-        else:
-            counted.waiting += number
-            counted.next = first
-    for name, progress, done, total in connection.execute(FURTHEST):
-        counted = found.setdefault(name, JobCounts())
-        if counted.progress is None:
-            counted.progress = progress
-            counted.progress_done, counted.progress_total = done, total
-    return found
+def _to_job(row: AnyRow) -> JobRow:
+    return JobRow(**row._asdict())
+
+
+class Jobs:
+    """Jobs outside of a run; each method is a transaction, or a part of the caller's connection."""
+
+    def __init__(self, database: Database, joining: Joining) -> None:
+        self._database = database
+        self._joining = joining
+        self._begin = Transactions(joining.hasty)
+
+    def close(self) -> None:
+        """Give back the connection that is kept."""
+        self._begin.close()
+
+    def add(
+        self,
+        connection: Connection | None,
+        *,
+        name: str,
+        key: str | None,
+        arguments: str,
+        due: datetime,
+        now: datetime,
+    ) -> int | None:
+        """Insert a job's row and return its id; None where its key is taken.
+
+        A key in another open transaction is waited for until that has ended.
+        """
+        values = {
+            "p_name": name,
+            "p_key": key,
+            "p_arguments": arguments,
+            "p_due": due,
+            "p_now": now,
+        }
+        statement = INSERT_UNLESS_TAKEN.get(self._database.dialect)
+
+        def add(joined: Connection) -> int | None:
+            if statement is not None:
+                return joined.execute(statement, values).scalar()
+            try:
+                # On MariaDB and MySQL a duplicate key ends the statement, not the transaction.
+                made = joined.execute(INSERT, values).inserted_primary_key
+            except IntegrityError:
+                return None
+            return None if made is None else int(made[0])
+
+        if connection is not None or statement is None:
+            return self._joining(connection, add, hastily=True)
+
+        def add_alone() -> int | None:
+            with self._begin() as begun:
+                row = begun.one(statement, values)
+            return None if row is None else int(row.id)
+
+        return unless_deadlocked(add_alone)
+
+    def replace_arguments(
+        self,
+        connection: Connection | None,
+        job_id: int,
+        key: str,
+        *,
+        token: str | None,
+        seen: datetime,
+        arguments: str,
+        due: datetime,
+    ) -> bool:
+        """Give a job other arguments, if it is still claimed under this token, or waits (None).
+
+        `seen` is what it was scheduled for when it was looked at. The new arguments are for a
+        later nominal time than any before, whenever they are due: their idempotency key is another
+        one.
+        """
+        values = {
+            "p_seen": seen,
+            "p_scheduled_for": max(due, seen + MICROSECOND),
+            "p_id": job_id,
+            "p_key": key,
+            "p_token": token or "",
+            "p_arguments": arguments,
+            "p_due": due,
+        }
+
+        def replace(joined: Connection) -> bool:
+            return joined.execute(REPLACE, values).rowcount == 1
+
+        return self._joining(connection, replace, hastily=True)
+
+    def by_key(self, name: str, key: str, connection: Connection | None = None) -> JobRow | None:
+        """Read the job that holds a key."""
+        as_it_is = connection is not None and self._database.dialect in MYSQLS
+        query = BY_KEY_AS_IT_IS if as_it_is else BY_KEY
+
+        def read(joined: Connection) -> JobRow | None:
+            row = joined.execute(query, {"p_name": name, "p_key": key}).one_or_none()
+            return None if row is None else _to_job(row)
+
+        return self._joining(connection, read, hastily=True)
+
+    def by_id(self, job_id: int) -> JobRow | None:
+        """Read a job by its id."""
+        row = self._database.row(BY_ID, {"p_id": job_id})
+        return None if row is None else _to_job(row)
+
+    def claim_of(self, job_id: int) -> Abandoned | None:
+        """Read who holds a job's row, if anybody does."""
+        row = self._database.row(CLAIM_OF_JOB, {"p_id": job_id})
+        return None if row is None else to_abandoned(row)
+
+    def listed(self, status: str | None, limit: int) -> list[JobRow]:
+        """Read jobs of one status or of all, the first due first."""
+        query = select(*COLUMNS).where(IS_JOB).order_by(t.c.next_run_at, t.c.id).limit(limit)
+        if status is not None:
+            query = query.where(STATES[status])
+        return [_to_job(row) for row in self._database.rows(query)]
+
+    def retry(self, job_id: int, key: str | None, now: datetime) -> bool | None:
+        """Make a dead job due with all its attempts; False if not dead, None: its key is taken."""
+        try:
+            return self._database.write(RETRY, {"p_id": job_id, "p_key": key, "p_now": now}) == 1
+        except IntegrityError:
+            return None
+
+    def discard(self, job_id: int, now: datetime) -> bool:
+        """Delete a job's row unless it is running; False where nothing was deleted."""
+        return self._database.write(DISCARD, {"p_id": job_id, "p_now": now}) == 1
+
+    def any_due(self, names: Sequence[str], now: datetime, floor: datetime) -> bool:
+        """Tell whether any of these tasks has a job that is due; before `floor` all is unknown."""
+        row = self._database.row(select_any_due(names), {"p_now": now, "p_floor": floor})
+        return row is not None and bool(row[0])
+
+    def counts(self) -> dict[str, JobCounts]:
+        """Count each task's jobs by what they are doing."""
+        found: dict[str, JobCounts] = {}
+        for name, state, running, number, first in self._database.rows(COUNTS):
+            counted = found.setdefault(name, JobCounts())
+            if state == State.DEAD:
+                counted.dead += number
+            elif running:
+                counted.running += number
+            else:
+                counted.waiting += number
+                counted.next = first
+        for name, progress, done, total in self._database.rows(FURTHEST):
+            counted = found.setdefault(name, JobCounts())
+            if counted.progress is None:
+                counted.progress = progress
+                counted.progress_done, counted.progress_total = done, total
+        return found

@@ -1,16 +1,69 @@
-"""Join a caller's own transaction: what he hands in, as the connection that runs statements."""
+"""Join a caller's own transaction, or take one of our own for what a request asks."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 from lazycron.errors import ConfigurationError
+from lazycron.store.driver.engine import hasty_engine
+from lazycron.store.driver.faults import DatabaseError, is_deadlock
 
 T = TypeVar("T")
 
+# How often a transaction that lost a deadlock is tried again.
+DEADLOCKS = 20
+
 KINDS = "a SQLAlchemy Connection or Session"
 ASYNC_KINDS = f"{KINDS}, or an AsyncConnection or AsyncSession"
+
+
+class Joining:
+    """Acts in the caller's transaction, which the caller ends, or in one of our own.
+
+    On SQLite `hasty` connections wait a quarter of a second for the file's write lock: a request
+    that enqueues may hold it itself.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.hasty = hasty_engine(engine) if engine.dialect.name == "sqlite" else engine
+
+    def close(self) -> None:
+        """Close the hasty connections."""
+        if self.hasty is not self._engine:
+            self.hasty.dispose()
+
+    def __call__(
+        self,
+        connection: Connection | None,
+        act: Callable[[Connection], T],
+        *,
+        hastily: bool = False,
+    ) -> T:
+        """Act with the caller's connection, or with one of our own where it is None."""
+        if connection is not None:
+            return act(connection)
+
+        def alone() -> T:
+            with (self.hasty if hastily else self._engine).begin() as own:
+                return act(own)
+
+        return unless_deadlocked(alone)
+
+
+def unless_deadlocked(act: Callable[[], T]) -> T:
+    """Do something again that lost a deadlock.
+
+    On MariaDB and MySQL two inserts of one key that wait for the same row to go may deadlock.
+    """
+    for _ in range(DEADLOCKS):
+        try:
+            return act()
+        except DatabaseError as error:
+            if not is_deadlock(error):
+                raise
+    return act()
 
 
 def to_connection(given: object) -> Connection:

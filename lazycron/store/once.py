@@ -9,6 +9,8 @@ from sqlalchemy.exc import IntegrityError
 
 from lazycron.schema import WAS_REFUSED, UTCDateTime
 from lazycron.schema import once_key as o
+from lazycron.store.driver.database import Database
+from lazycron.store.joining import Joining
 
 SLICE = 1000
 
@@ -60,50 +62,70 @@ OLDEST = (
 REFUSED = select(o.c.task, func.sum(o.c.refused)).where(WAS_REFUSED).group_by(o.c.task)
 
 
-def register(
-    connection: Connection, key: str, task: str | None, now: datetime, expires: datetime | None
-) -> bool:
-    """Register a key before its effect; False where it is taken.
+class OnceKeys:
+    """Once keys; each method is a transaction of its own, or a part of the caller's connection."""
 
-    A registration in somebody's open transaction is waited for until that has ended.
-    """
-    connection.execute(EXPIRE, {"p_key": key, "p_now": now})
-    values = {"p_key": key, "p_task": task, "p_now": now, "p_expires": expires}
-    statement = INSERT_UNLESS_TAKEN.get(connection.dialect.name)
-    if statement is not None:
-        return connection.execute(statement, values).scalar() is not None
-    try:
-        connection.execute(INSERT, values)
-    except IntegrityError:
-        return False
-    return True
+    def __init__(self, database: Database, joining: Joining) -> None:
+        self._database = database
+        self._joining = joining
 
+    def register(
+        self,
+        connection: Connection | None,
+        key: str,
+        task: str | None,
+        now: datetime,
+        expires: datetime | None,
+    ) -> bool:
+        """Register a key before its effect; False where it is taken.
 
-def refuse(connection: Connection, key: str) -> OnceRow | None:
-    """Count a refusal and tell who has the key; None if it was given back meanwhile."""
-    connection.execute(REFUSE, {"p_key": key})
-    row = connection.execute(READ, {"p_key": key}).one_or_none()
-    return None if row is None else OnceRow(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+        A registration in another open transaction is waited for until that has ended. A task's
+        run, for which nobody waits, waits for SQLite's write lock as long as need be.
+        """
+        values = {"p_key": key, "p_task": task, "p_now": now, "p_expires": expires}
 
+        def register(joined: Connection) -> bool:
+            joined.execute(EXPIRE, {"p_key": key, "p_now": now})
+            statement = INSERT_UNLESS_TAKEN.get(joined.dialect.name)
+            if statement is not None:
+                return joined.execute(statement, values).scalar() is not None
+            try:
+                joined.execute(INSERT, values)
+            except IntegrityError:
+                return False
+            return True
 
-def finish(connection: Connection, key: str, created_at: datetime, now: datetime) -> None:
-    """Note that the effect of a key registered at that moment is finished."""
-    connection.execute(FINISH, {"p_key": key, "p_created": created_at, "p_now": now})
+        return self._joining(connection, register, hastily=task is None)
 
+    def refuse(self, connection: Connection | None, key: str) -> OnceRow | None:
+        """Count a refusal and tell who has the key; None if it was given back meanwhile."""
 
-def give_back(connection: Connection, key: str, created_at: datetime) -> None:
-    """Let a key go that was registered at that moment, and whose effect has failed."""
-    connection.execute(GIVE_BACK, {"p_key": key, "p_created": created_at})
+        def refuse(joined: Connection) -> OnceRow | None:
+            joined.execute(REFUSE, {"p_key": key})
+            row = joined.execute(READ, {"p_key": key}).one_or_none()
+            return None if row is None else OnceRow(**row._asdict())
 
+        return self._joining(connection, refuse)
 
-def prune(connection: Connection, now: datetime) -> int:
-    """Delete up to a thousand expired keys; return how many went."""
-    keys = list(connection.execute(OLDEST, {"p_now": now}).scalars())
-    if keys:
-        connection.execute(delete(o).where(o.c.key.in_(keys)))
-    return len(keys)
+    def finish(
+        self, connection: Connection | None, key: str, created_at: datetime, now: datetime
+    ) -> None:
+        """Note that the effect of a key registered at that moment is finished."""
+        values = {"p_key": key, "p_created": created_at, "p_now": now}
+        self._joining(connection, lambda joined: joined.execute(FINISH, values))
 
+    def give_back(self, connection: Connection | None, key: str, created_at: datetime) -> None:
+        """Let a key go that was registered at that moment, and whose effect has failed."""
+        values = {"p_key": key, "p_created": created_at}
+        self._joining(connection, lambda joined: joined.execute(GIVE_BACK, values))
 
-def refused(connection: Connection) -> dict[str | None, int]:
-    """Count each task's refused registrations."""
-    return {task: int(number) for task, number in connection.execute(REFUSED)}
+    def prune(self, now: datetime) -> int:
+        """Delete up to a thousand expired keys; return how many went."""
+        keys = [row.key for row in self._database.rows(OLDEST, {"p_now": now})]
+        if keys:
+            self._database.write(delete(o).where(o.c.key.in_(keys)), {})
+        return len(keys)
+
+    def refused(self) -> dict[str | None, int]:
+        """Count each task's refused registrations."""
+        return {task: int(number) for task, number in self._database.rows(REFUSED)}

@@ -1,57 +1,221 @@
-"""Recurring rows outside of a run: made, seen, changed by code or by hand, and forgotten."""
+"""The rows of recurring tasks (key ''): made, looked at, changed and forgotten by name."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Engine
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import (
+    Select,
+    Update,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    not_,
+    null,
+    or_,
+    select,
+    true,
+    update,
+)
 
-from lazycron.store import rows
-from lazycron.store.rows import TaskRow
+from lazycron.model.settle import RECURRING
+from lazycron.schema import UTCDateTime
+from lazycron.schema import scheduled_task as t
+from lazycron.store.driver.database import Database
+from lazycron.store.driver.prepared import AnyRow
+from lazycron.texts import Json, counters_from_json, readable_json, to_json
+
+BY_NAME = and_(t.c.name == bindparam("p_name"), t.c.key == RECURRING)
 
 
-class Recurring(ABC):
-    """The part of the store that keeps recurring rows; each method is a transaction."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A recurring task's row as it stands in the table."""
 
-    engine: Engine
+    id: int
+    name: str
+    schedule: str | None
+    schedule_override: str | None
+    enabled: bool
+    next_run_at: datetime
+    scheduled_for: datetime
+    lock_token: str | None
+    locked_by: str | None
+    last_run_at: datetime | None
+    last_status: str | None
+    last_message: str | None
+    last_duration_ms: int | None
+    last_trigger: str | None
+    failures: int
+    losses: int
+    attempts: int
+    progress: Json
+    progress_done: int | None
+    progress_total: int | None
+    counters: dict[str, int]
+    seen_at: datetime | None
+    created_at: datetime
 
     @property
-    @abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """The names of the known tasks."""
+    def schedule_now(self) -> str:
+        """The schedule that counts: the operator's override, else the code's."""
+        return self.schedule_override or self.schedule or ""
 
-    def shorten_lease(self, row: TaskRow, until: datetime) -> bool:
-        """End a claim's lease earlier, if nobody has renewed it since it was seen."""
-        with self.engine.begin() as connection:
-            return rows.shorten_lease(connection, row, until)
+    @property
+    def running(self) -> bool:
+        """Whether the row is claimed."""
+        return self.lock_token is not None
 
-    def due_rows(self, names: Sequence[str], due: datetime) -> list[TaskRow]:
+
+COLUMNS = [t.c[name] for name in TaskRow.__slots__]
+ALL = select(*COLUMNS).where(t.c.key == RECURRING).order_by(t.c.name)
+ROW = select(*COLUMNS).where(BY_NAME)
+
+
+def select_known(names: Sequence[str]) -> Select[Any]:
+    """Select the recurring rows of known tasks."""
+    return ALL.where(t.c.name.in_(names))
+
+
+def to_row(row: AnyRow) -> TaskRow:
+    """Read a table row."""
+    values = row._asdict()
+    values["progress"] = readable_json(values["progress"])
+    values["counters"] = counters_from_json(values["counters"])
+    return TaskRow(**values)
+
+
+INSERT = insert(t).values(
+    {
+        "name": bindparam("p_name"),
+        "key": RECURRING,
+        "schedule": bindparam("p_schedule"),
+        "enabled": bindparam("p_enabled"),
+        "next_run_at": bindparam("p_next", type_=UTCDateTime),
+        "scheduled_for": bindparam("p_scheduled_for", type_=UTCDateTime),
+        "seen_at": bindparam("p_now", type_=UTCDateTime),
+        "created_at": bindparam("p_now", type_=UTCDateTime),
+    }
+)
+# Whoever moves a row's due time must have seen the row as it is: the same last run, the same
+# claim and, where it is free, the same due time. A claimed row's next_run_at is its lease's end.
+AS_SEEN = and_(
+    BY_NAME,
+    t.c.last_run_at.is_not_distinct_from(bindparam("p_seen_last", type_=UTCDateTime)),
+    or_(
+        and_(
+            t.c.lock_token.is_(null()),
+            bindparam("p_seen_token", type_=t.c.lock_token.type).is_(null()),
+            t.c.next_run_at == bindparam("p_seen_next", type_=UTCDateTime),
+        ),
+        t.c.lock_token == bindparam("p_seen_token", type_=t.c.lock_token.type),
+    ),
+)
+MOVED = {
+    "scheduled_for": case(
+        (t.c.lock_token.is_(null()), bindparam("p_scheduled_for", type_=UTCDateTime)),
+        else_=t.c.scheduled_for,
+    ),
+    "next_run_at": case(
+        (t.c.lock_token.is_(null()), bindparam("p_next", type_=UTCDateTime)),
+        else_=t.c.next_run_at,
+    ),
+}
+OVERRIDE = update(t).where(AS_SEEN).values(MOVED | {"schedule_override": bindparam("p_schedule")})
+NEW_CODE = (
+    update(t)
+    .where(
+        AS_SEEN,
+        func.coalesce(t.c.schedule, "") == bindparam("p_old"),
+        func.coalesce(t.c.schedule_override, "") == bindparam("p_old_override"),
+    )
+    .values(
+        MOVED | {"schedule": bindparam("p_schedule"), "schedule_override": bindparam("p_override")}
+    )
+)
+DUE = ALL.where(
+    t.c.name.in_(bindparam("p_names", expanding=True)),
+    t.c.enabled == true(),
+    t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime),
+    t.c.lock_token.is_(null()),
+)
+MISSED = "missed"
+PASS_OVER = (
+    update(t)
+    .where(AS_SEEN)
+    .values(
+        MOVED
+        | {
+            "attempts": 0,
+            "last_status": MISSED,
+            "last_message": bindparam("p_message"),
+            "counters": bindparam("p_counters"),
+        }
+    )
+)
+SHORTEN = (
+    update(t)
+    .where(
+        BY_NAME,
+        t.c.lock_token == bindparam("p_token"),
+        t.c.next_run_at == bindparam("p_seen", type_=UTCDateTime),
+    )
+    .values(next_run_at=bindparam("p_until", type_=UTCDateTime))
+)
+MOVE = update(t).where(AS_SEEN).values(MOVED)
+ENABLE = update(t).where(BY_NAME).values(enabled=bindparam("p_enabled"))
+SEE = (
+    update(t)
+    .where(
+        t.c.key == RECURRING,
+        t.c.name.in_(bindparam("p_names", expanding=True)),
+        or_(t.c.seen_at.is_(null()), t.c.seen_at < bindparam("p_before", type_=UTCDateTime)),
+    )
+    .values(seen_at=bindparam("p_now", type_=UTCDateTime))
+)
+FORGET_UNSEEN = delete(t).where(
+    t.c.key == RECURRING,
+    t.c.lock_token.is_(null()),
+    t.c.seen_at < bindparam("p_before", type_=UTCDateTime),
+    not_(t.c.name.in_(bindparam("p_names", expanding=True))),
+)
+FORGET = delete(t).where(BY_NAME, t.c.lock_token.is_(null()))
+OTHERS = (
+    select(t.c.id)
+    .where(t.c.enabled == true(), not_(t.c.name.in_(bindparam("p_names", expanding=True))))
+    .limit(1)
+)
+
+
+class Recurring:
+    """Recurring rows outside of a run; each method is a transaction.
+
+    A method that is given a row changes it only if it is still as that says, and returns False
+    otherwise.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> list[TaskRow]:
+        """Read every recurring row, known or not, by name."""
+        return [to_row(row) for row in self._database.rows(ALL)]
+
+    def of(self, name: str) -> TaskRow | None:
+        """Read one task's recurring row."""
+        row = self._database.row(ROW, {"p_name": name})
+        return None if row is None else to_row(row)
+
+    def due(self, names: Sequence[str], due: datetime) -> list[TaskRow]:
         """Read these tasks' recurring rows that are due and free."""
-        with self.engine.connect() as connection:
-            return rows.read_due(connection, names, due)
+        found = self._database.rows(DUE, {"p_names": list(names), "p_due": due})
+        return [to_row(row) for row in found]
 
-    def pass_over(
-        self,
-        row: TaskRow,
-        *,
-        next_run_at: datetime,
-        scheduled_for: datetime,
-        message: str,
-        counters: Mapping[str, int],
-    ) -> bool:
-        """Note that a due time was missed; False if the row has changed since it was seen."""
-        with self.engine.begin() as connection:
-            return rows.pass_over(
-                connection,
-                row,
-                next_run_at=next_run_at,
-                scheduled_for=scheduled_for,
-                message=message,
-                counters=counters,
-            )
-
-    def make_row(
+    def make(
         self,
         name: str,
         schedule: str,
@@ -62,39 +226,35 @@ class Recurring(ABC):
         now: datetime,
     ) -> bool:
         """Insert a task's recurring row; False where it is there already."""
-        try:
-            with self.engine.begin() as connection:
-                rows.make(
-                    connection,
-                    name=name,
-                    schedule=schedule,
-                    enabled=enabled,
-                    next_run_at=next_run_at,
-                    scheduled_for=scheduled_for,
-                    now=now,
-                )
-        except IntegrityError:
-            return False
-        return True
+        values = {
+            "p_name": name,
+            "p_schedule": schedule,
+            "p_enabled": enabled,
+            "p_next": next_run_at,
+            "p_scheduled_for": scheduled_for,
+            "p_now": now,
+        }
+        return self._database.add(INSERT, values)
 
-    def rows(self) -> list[TaskRow]:
-        """Read every recurring row, known or not, by name."""
-        with self.engine.connect() as connection:
-            return rows.read_all(connection)
-
-    def row(self, name: str) -> TaskRow | None:
-        """Read one task's recurring row."""
-        with self.engine.connect() as connection:
-            return rows.read(connection, name)
+    def pass_over(
+        self,
+        row: TaskRow,
+        *,
+        next_run_at: datetime,
+        scheduled_for: datetime,
+        message: str,
+        counters: Mapping[str, int],
+    ) -> bool:
+        """Note that a free row's due time was missed."""
+        values = {"p_message": message, "p_counters": to_json(dict(counters))}
+        return self._change(PASS_OVER, row, next_run_at, scheduled_for, values)
 
     def override(
         self, row: TaskRow, schedule: str | None, *, next_run_at: datetime, scheduled_for: datetime
     ) -> bool:
-        """Set or clear the operator's schedule; False if the row has changed since it was seen."""
-        with self.engine.begin() as connection:
-            return rows.override(
-                connection, row, schedule, next_run_at=next_run_at, scheduled_for=scheduled_for
-            )
+        """Set or clear the operator's schedule."""
+        values = {"p_schedule": schedule}
+        return self._change(OVERRIDE, row, next_run_at, scheduled_for, values)
 
     def bring_in(
         self,
@@ -105,51 +265,71 @@ class Recurring(ABC):
         next_run_at: datetime,
         scheduled_for: datetime,
     ) -> bool:
-        """Store a schedule changed in code, and what becomes of the operator's.
-
-        False if the row has changed since it was seen.
-        """
-        with self.engine.begin() as connection:
-            return rows.bring_in(
-                connection,
-                row,
-                schedule,
-                override,
-                next_run_at=next_run_at,
-                scheduled_for=scheduled_for,
-            )
+        """Store a schedule changed in code, and what becomes of the operator's."""
+        values = {
+            "p_old": row.schedule or "",
+            "p_old_override": row.schedule_override or "",
+            "p_schedule": schedule,
+            "p_override": override,
+        }
+        return self._change(NEW_CODE, row, next_run_at, scheduled_for, values)
 
     def move(self, row: TaskRow, next_run_at: datetime) -> bool:
-        """Move a free row's due time; False if the row has changed since it was seen."""
-        with self.engine.begin() as connection:
-            return rows.move(connection, row, next_run_at)
+        """Move a free row's due time.
+
+        A due time that is being tried again stays the one it is: effects are keyed by it.
+        """
+        kept = row.attempts > 0 and row.scheduled_for <= next_run_at
+        return self._change(MOVE, row, next_run_at, row.scheduled_for if kept else next_run_at)
 
     def put_off(self, row: TaskRow, next_run_at: datetime) -> bool:
-        """Let a free row wait for longer with the same due time; False if it has changed."""
-        with self.engine.begin() as connection:
-            return rows.put_off(connection, row, next_run_at)
+        """Let a free row wait for longer with the same due time."""
+        return self._change(MOVE, row, next_run_at, row.scheduled_for)
+
+    def _change(
+        self,
+        statement: Update,
+        row: TaskRow,
+        next_run_at: datetime,
+        scheduled_for: datetime,
+        values: Mapping[str, Any] | None = None,
+    ) -> bool:
+        seen = {
+            "p_name": row.name,
+            "p_seen_last": row.last_run_at,
+            "p_seen_token": row.lock_token,
+            "p_seen_next": row.next_run_at,
+            "p_next": next_run_at,
+            "p_scheduled_for": scheduled_for,
+        }
+        return self._database.write(statement, seen | dict(values or {})) == 1
+
+    def shorten_lease(self, row: TaskRow, until: datetime) -> bool:
+        """End a claim's lease earlier, unless it was renewed since it was seen."""
+        values = {
+            "p_name": row.name,
+            "p_token": row.lock_token,
+            "p_seen": row.next_run_at,
+            "p_until": until,
+        }
+        return self._database.write(SHORTEN, values) == 1
 
     def enable(self, name: str, *, enabled: bool) -> bool:
-        """Switch a task on or off; False if it has no row."""
-        with self.engine.begin() as connection:
-            return rows.enable(connection, name, enabled=enabled)
+        """Switch a task on or off; the row stays due as it was. False if it has no row."""
+        return self._database.write(ENABLE, {"p_name": name, "p_enabled": enabled}) == 1
+
+    def see(self, names: Sequence[str], now: datetime, before: datetime) -> None:
+        """Stamp `seen_at` of these tasks' rows that were last stamped before a moment."""
+        self._database.write(SEE, {"p_names": names, "p_now": now, "p_before": before})
 
     def forget(self, name: str) -> bool:
         """Delete a task's recurring row unless it is claimed."""
-        with self.engine.begin() as connection:
-            return rows.forget(connection, name)
+        return self._database.write(FORGET, {"p_name": name}) == 1
 
-    def see(self, now: datetime, before: datetime) -> None:
-        """Stamp `seen_at` of known rows that were last stamped before a moment."""
-        with self.engine.begin() as connection:
-            rows.see(connection, self.names, now, before)
+    def forget_unseen(self, names: Sequence[str], before: datetime) -> int:
+        """Delete other tasks' free recurring rows that no code has known since a moment."""
+        return self._database.write(FORGET_UNSEEN, {"p_names": names, "p_before": before})
 
-    def forget_unseen(self, before: datetime) -> int:
-        """Delete free recurring rows that no code has known since a moment."""
-        with self.engine.begin() as connection:
-            return rows.forget_unseen(connection, self.names, before)
-
-    def any_unknown(self) -> bool:
-        """Tell whether enabled rows exist whose task this process does not know."""
-        with self.engine.connect() as connection:
-            return rows.any_unknown(connection, self.names)
+    def any_beside(self, names: Sequence[str]) -> bool:
+        """Tell whether there are enabled rows, jobs included, of other tasks than these."""
+        return self._database.row(OTHERS, {"p_names": names}) is not None

@@ -1,60 +1,89 @@
-"""What all hosts share beside the tasks: settings, and who did what when."""
+"""The settings that all hosts share, and who did what when."""
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Engine
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import bindparam, insert, select, update
 
-from lazycron.store import claims, settings
-from lazycron.store.settings import Action
+from lazycron.schema import UTCDateTime, lazycron_action, lazycron_setting
+from lazycron.store.claims import new_token
+from lazycron.store.driver.database import Database
 
 INSTALLATION = "installation"
 
+s = lazycron_setting
+
+READ = select(s.c.name, s.c.value)
+READ_ONE = select(s.c.value).where(s.c.name == bindparam("p_name"))
+INSERT = insert(s).values(
+    name=bindparam("p_name"),
+    value=bindparam("p_value"),
+    changed_at=bindparam("p_now", type_=UTCDateTime),
+)
+UPDATE = (
+    update(s)
+    .where(s.c.name == bindparam("p_name"))
+    .values(value=bindparam("p_value"), changed_at=bindparam("p_now", type_=UTCDateTime))
+)
+ACT = insert(lazycron_action).values(
+    at=bindparam("p_at", type_=UTCDateTime),
+    who=bindparam("p_who"),
+    verb=bindparam("p_verb"),
+    name=bindparam("p_name"),
+    detail=bindparam("p_detail"),
+)
+SWITCHED = (
+    select(lazycron_action.c.who, lazycron_action.c.verb, lazycron_action.c.at)
+    .where(
+        lazycron_action.c.name == bindparam("p_name"),
+        lazycron_action.c.verb.in_(["enable", "disable"]),
+    )
+    .order_by(lazycron_action.c.id.desc())
+    .limit(1)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What somebody did, and when."""
+
+    who: str
+    verb: str
+    at: datetime
+
 
 class Shared:
-    """The part of the store that keeps settings and actions; each method is a transaction."""
+    """What all hosts share beside the tasks; each method is a transaction."""
 
-    engine: Engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def settings(self) -> dict[str, str]:
         """Read the settings that all hosts share."""
-        with self.engine.connect() as connection:
-            return settings.read(connection)
+        return {row.name: row.value for row in self._database.rows(READ)}
 
     def put_setting(self, name: str, value: str, now: datetime) -> None:
         """Store a setting, whether it is there or not."""
-        # The UPDATE comes first: a transaction on SQLite must begin with a write.
-        with self.engine.begin() as connection:
-            if settings.change(connection, name, value, now):
-                return
-        if not self._add_setting(name, value, now):
-            with self.engine.begin() as connection:
-                settings.change(connection, name, value, now)
+        values = {"p_name": name, "p_value": value, "p_now": now}
+        # The second UPDATE is for a setting that another process added in between.
+        if not self._database.write(UPDATE, values) and not self._database.add(INSERT, values):
+            self._database.write(UPDATE, values)
 
     def installation_id(self, now: datetime) -> str:
-        """Return this installation's id, making it where there is none; one racer wins."""
-        with self.engine.connect() as connection:
-            found = settings.read_one(connection, INSTALLATION)
-        if found is not None:
-            return found
-        self._add_setting(INSTALLATION, claims.new_token(), now)
-        with self.engine.connect() as connection:
-            return settings.read_one(connection, INSTALLATION) or ""
-
-    def _add_setting(self, name: str, value: str, now: datetime) -> bool:
-        try:
-            with self.engine.begin() as connection:
-                settings.add(connection, name, value, now)
-        except IntegrityError:
-            return False
-        return True
+        """Return this installation's id, and make it where there is none; one racer wins."""
+        found = self._database.row(READ_ONE, {"p_name": INSTALLATION})
+        if found is None:
+            values = {"p_name": INSTALLATION, "p_value": new_token(), "p_now": now}
+            self._database.add(INSERT, values)
+            found = self._database.row(READ_ONE, {"p_name": INSTALLATION})
+        return "" if found is None else str(found.value)
 
     def last_switched(self, name: str) -> Action | None:
         """Read who enabled or disabled a task last, if that was noted."""
-        with self.engine.connect() as connection:
-            return settings.last_switched(connection, name)
+        row = self._database.row(SWITCHED, {"p_name": name})
+        return None if row is None else Action(row.who, row.verb, row.at)
 
     def act(self, *, who: str, verb: str, name: str | None, detail: str, at: datetime) -> None:
         """Note who did what when."""
-        with self.engine.begin() as connection:
-            settings.act(connection, who=who, verb=verb, name=name, detail=detail, at=at)
+        values = {"p_who": who, "p_verb": verb, "p_name": name, "p_detail": detail, "p_at": at}
+        self._database.write(ACT, values)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, select, true
 
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store import claims, rows, settlements
+from lazycron.store import claims, recurring, settlements
 from lazycron.store.claims import Claiming
 from lazycron.store.dialects.mariadb import MariaDB
 from lazycron.store.dialects.portable import Portable
@@ -28,12 +29,12 @@ DIALECTS: Mapping[str, type[Portable]] = {
     "mysql": MariaDB,
 }
 # One for each trigger that may not run everything, and then those of ticks that made rows.
-MOST_KEPT = 32
+SETS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Phrases:
-    """What is said about one set of names."""
+class ForNames:
+    """The statements about one set of names."""
 
     claiming: Claiming
     dialect: Portable
@@ -42,32 +43,25 @@ class Phrases:
     known_rows: Select[Any]
 
 
-class Phrasebook:
-    """The phrases for all known names, and for those that remain without some."""
+class Statements:
+    """The statements about all known names, and about those that remain without some."""
 
     def __init__(self, database: str, leases: Mapping[str, timedelta]) -> None:
         self._database = database
         self._leases = dict(leases)
-        self._kept: dict[frozenset[str], Phrases] = {}
-        self.all = self._phrases(self._leases)
+        self.all = self._build(frozenset())
+        self._some = lru_cache(SETS)(self._build)
 
     def is_about(self, leases: Mapping[str, timedelta]) -> bool:
         """Tell whether these are the known names and their leases."""
         return leases == self._leases
 
-    def without(self, names: frozenset[str]) -> Phrases:
-        """Return the phrases for all known names but these."""
-        if not names:
-            return self.all
-        found = self._kept.get(names)
-        if found is None:
-            found = self._phrases({n: one for n, one in self._leases.items() if n not in names})
-            if len(self._kept) >= MOST_KEPT:
-                self._kept.clear()
-            self._kept[names] = found
-        return found
+    def without(self, names: frozenset[str]) -> ForNames:
+        """Return the statements for all known names but these."""
+        return self._some(names) if names else self.all
 
-    def _phrases(self, leases: Mapping[str, timedelta]) -> Phrases:
+    def _build(self, without: frozenset[str]) -> ForNames:
+        leases = {name: lease for name, lease in self._leases.items() if name not in without}
         claiming = Claiming(leases)
         first = (
             select(t.c.next_run_at)
@@ -81,10 +75,10 @@ class Phrasebook:
         )
         # The server's clock is read along: 6 and 23 microseconds a tick.
         clock = CLOCKS.get(self._database)
-        return Phrases(
+        return ForNames(
             claiming,
             DIALECTS.get(self._database, Portable)(claiming),
             first if clock is None else select(first.scalar_subquery().label("next_run_at"), clock),
             settlements.select_abandoned(claiming.names),
-            rows.select_known(claiming.names),
+            recurring.select_known(claiming.names),
         )

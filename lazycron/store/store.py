@@ -3,42 +3,40 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    select,
-)
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DBAPIError
 
+from lazycron.clock import EPOCH
 from lazycron.model.settle import Claim, Settlement
 from lazycron.schema import missing_tables
-from lazycron.store import answers, claims, history, rows, settlements
+from lazycron.store import claims, history, recurring, settlements
 from lazycron.store.claims import Stamp
 from lazycron.store.dialects import sqlite
 from lazycron.store.dialects.portable import Portable
+from lazycron.store.driver.database import Database
 from lazycron.store.driver.engine import shown
 from lazycron.store.driver.faults import DatabaseError
 from lazycron.store.driver.forks import close_before_forks
-from lazycron.store.driver.opened import OpenedFile
+from lazycron.store.driver.replaced_file import OpenedFile
 from lazycron.store.driver.transaction import Transactions
-from lazycron.store.history import RunRecord
-from lazycron.store.jobstore import JobStore
-from lazycron.store.recurring import Recurring
-from lazycron.store.rows import TaskRow
+from lazycron.store.history import History
+from lazycron.store.jobs import Jobs
+from lazycron.store.joining import Joining
+from lazycron.store.once import OnceKeys
+from lazycron.store.recurring import Recurring, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
-from lazycron.store.statements import CLOCKS, Phrasebook
+from lazycron.store.statements import CLOCKS, Statements
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What a URL's query may hold that is not even hashed.
 SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 
 
-class Store(Recurring, Shared):
-    """All that lazycron asks of its database.
+class Store:
+    """All that lazycron asks of its database: what a tick asks here, the rest in its parts.
 
     Methods take and give plain values and let the database's errors out; `fault_of` says what one
     means. Between two calls nothing stays checked out of the pool, but for the one connection that
@@ -48,10 +46,16 @@ class Store(Recurring, Shared):
     def __init__(self, engine: Engine, by: str) -> None:
         self.engine = engine
         self.by = by
-        self._file = OpenedFile(engine)  # before JobStore copies the engine
-        self.jobs = JobStore(engine)
+        self._file = OpenedFile(engine)  # before Joining copies the engine
         self._begin = Transactions(engine)
-        self._book = self._phrasebook({})
+        self._joining = Joining(engine)
+        database = Database(engine)
+        self.recurring = Recurring(database)
+        self.jobs = Jobs(database, self._joining)
+        self.once = OnceKeys(database, self._joining)
+        self.history = History(database, self._begin)
+        self.shared = Shared(database)
+        self._known = Statements(engine.dialect.name, {})
         if self.is_sqlite:
             close_before_forks(self)
 
@@ -78,6 +82,7 @@ class Store(Recurring, Shared):
     def close(self) -> None:
         """Close the pool's connections."""
         self.jobs.close()
+        self._joining.close()
         self._begin.close()
         self.engine.dispose()
 
@@ -90,19 +95,16 @@ class Store(Recurring, Shared):
 
     def know(self, leases: Mapping[str, timedelta]) -> None:
         """Learn the known tasks' names and leases; statements are built once for each set."""
-        if not self._book.is_about(leases):
-            self._book = self._phrasebook(leases)
-
-    def _phrasebook(self, leases: Mapping[str, timedelta]) -> Phrasebook:
-        return Phrasebook(self.engine.dialect.name, leases)
+        if not self._known.is_about(leases):
+            self._known = Statements(self.engine.dialect.name, leases)
 
     def _dialect_for(self, stamp: Stamp | None) -> Portable:
-        return self._book.without(frozenset() if stamp is None else stamp.without).dialect
+        return self._known.without(frozenset() if stamp is None else stamp.without).dialect
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the known tasks."""
-        return self._book.all.claiming.names
+        return self._known.all.claiming.names
 
     def has_tables(self) -> bool:
         """Tell whether lazycron's tables are all there."""
@@ -135,7 +137,7 @@ class Store(Recurring, Shared):
 
         def claim() -> Claim | None:
             with self.engine.begin() as connection:
-                return claims.claim_by_name(connection, self._book.all.claiming, stamp, name)
+                return claims.claim_by_name(connection, self._known.all.claiming, stamp, name)
 
         return self._claimed(claim, stamp)
 
@@ -144,7 +146,7 @@ class Store(Recurring, Shared):
 
         def claim() -> Claim | None:
             with self.engine.connect() as connection:
-                found = claims.claim_job(connection, self._book.all.claiming, stamp, name)
+                found = claims.claim_job(connection, self._known.all.claiming, stamp, name)
                 connection.commit()
                 return found
 
@@ -161,7 +163,7 @@ class Store(Recurring, Shared):
             if not error.connection_invalidated:
                 raise
             with suppress(DatabaseError), self.engine.connect() as connection:
-                found = answers.claimed_under(connection, self._book.all.claiming, stamp)
+                found = claims.claimed_under(connection, self._known.all.claiming, stamp)
                 if found is not None:
                     return found
             raise
@@ -185,9 +187,9 @@ class Store(Recurring, Shared):
         """
         with self.engine.connect() as connection:
             claimed = (
-                answers.claimed_under(connection, self._book.all.claiming, then) if then else None
+                claims.claimed_under(connection, self._known.all.claiming, then) if then else None
             )
-            if claimed or answers.is_stored(connection, settlement, self.by):
+            if claimed or history.is_stored(connection, settlement, self.by):
                 return Recorded(claimed)
         return None
 
@@ -227,7 +229,7 @@ class Store(Recurring, Shared):
     def abandoned(self, now: datetime, floor: datetime) -> list[Abandoned]:
         """Read the known tasks' claims whose lease has ended."""
         with self._begin.reading() as begun:
-            found = begun.all(self._book.all.abandoned, {"p_now": now, "p_floor": floor})
+            found = begun.all(self._known.all.abandoned, {"p_now": now, "p_floor": floor})
         return [settlements.to_abandoned(row) for row in found]
 
     def write_lock_is_free(self) -> bool:
@@ -241,7 +243,7 @@ class Store(Recurring, Shared):
     def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
         with self._unwaiting() as connection:
-            buried = self._book.all.dialect.bury(self._begin.on(connection), settlement, by, now)
+            buried = self._known.all.dialect.bury(self._begin.on(connection), settlement, by, now)
             connection.commit()
             return buried
 
@@ -254,7 +256,7 @@ class Store(Recurring, Shared):
     def release(self, settlement: Settlement, by: str) -> bool:
         """Take a claim, held by `by`, off its row; False if it was no longer there."""
         with self._begin() as begun:
-            return self._book.all.dialect.release(begun, settlement, by)
+            return self._known.all.dialect.release(begun, settlement, by)
 
     def next_due(
         self, floor: datetime = EPOCH, without: frozenset[str] = frozenset()
@@ -264,7 +266,7 @@ class Store(Recurring, Shared):
         The latter is None on SQLite, which has no clock of its own. `without` leaves names out.
         """
         with self._begin.reading() as begun:
-            row = begun.one(self._book.without(without).next_due, {"p_floor": floor})
+            row = begun.one(self._known.without(without).next_due, {"p_floor": floor})
         if row is None:
             return None, None
         return row[0], row[1] if len(row) > 1 else None
@@ -277,6 +279,12 @@ class Store(Recurring, Shared):
         with self.engine.connect() as connection:
             return connection.execute(select(clock)).scalar()
 
+    def known_rows(self) -> list[TaskRow]:
+        """Read the recurring rows of known tasks."""
+        with self._begin.reading() as begun:
+            found = begun.all(self._known.all.known_rows, {})
+        return [recurring.to_row(row) for row in found]
+
     @contextmanager
     def _unwaiting(self) -> Iterator[Connection]:
         with self.engine.connect() as connection:
@@ -285,37 +293,3 @@ class Store(Recurring, Shared):
                 return
             with sqlite.busy_timeout(connection, 0):
                 yield connection
-
-    # recurring rows beside those of `Recurring`
-
-    def known_rows(self) -> list[TaskRow]:
-        """Read the recurring rows of known tasks."""
-        with self._begin.reading() as begun:
-            found = begun.all(self._book.all.known_rows, {})
-        return [rows.to_row(row) for row in found]
-
-    # history
-
-    def history(self, name: str | None, limit: int) -> list[RunRecord]:
-        """Read the newest runs, of one task or of all."""
-        with self.engine.connect() as connection:
-            return history.newest(connection, name, limit)
-
-    def prune_beyond(self, name: str, keep: int) -> int:
-        """Delete what a recurring task has beyond its newest `keep` runs."""
-        with self._begin.reading() as begun:
-            found = begun.one(history.FIRST_BEYOND, {"p_name": name, "p_keep": keep})
-        if found is None:
-            return 0
-        with self.engine.begin() as connection:
-            return history.delete_up_to(connection, name, found.id)
-
-    def prune_older(self, before: datetime, after: int = 0) -> tuple[int, int | None]:
-        """Delete those of the thousand runs that follow an id which started before a moment.
-
-        Returns how many went, and the last id that was looked at; None: no more follow.
-        """
-        with self.engine.connect() as connection:
-            found = history.delete_older(connection, before, after)
-            connection.commit()
-            return found

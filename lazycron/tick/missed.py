@@ -33,7 +33,7 @@ class Missed:
         names = [task.name for task in self._registry if _is_choosy(task)]
         if not names:
             return
-        for row in self._store.due_rows(names, now):
+        for row in self._store.recurring.due(names, now):
             try:
                 schedule = self._registry.schedule_of(row.name, row.schedule_now)
             except ScheduleError:
@@ -42,7 +42,7 @@ class Missed:
             if grace is not None and now - schedule.due_for(row.scheduled_for) > grace:
                 self._pass_over(row, schedule, grace, now)
             elif (opening := schedule.admitted(now)) > now:
-                self._store.put_off(row, opening)
+                self._store.recurring.put_off(row, opening)
 
     def _pass_over(self, row: TaskRow, schedule: Schedule, grace: timedelta, now: datetime) -> None:
         due = schedule.due_for(row.scheduled_for)
@@ -51,7 +51,7 @@ class Missed:
             f"Missed: due at {due:%Y-%m-%d %H:%M:%S} UTC, found {roughly(now - due)} later; "
             f"more than {in_words(grace)} is too late."
         )
-        passed = self._store.pass_over(
+        passed = self._store.recurring.pass_over(
             row,
             next_run_at=schedule.due_for(nominal),
             scheduled_for=nominal,

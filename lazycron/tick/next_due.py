@@ -105,7 +105,7 @@ class Refresh:
                 settings_at=old.settings_at,
                 written_at=now,
             )
-        switches = self._store.settings()
+        switches = self._store.shared.settings()
         loop_at = switches.get(LOOP_AT)
         return State(
             next=following,

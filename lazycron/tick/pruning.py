@@ -31,7 +31,7 @@ class Pruning:
     def prune(self, tick: Tick) -> None:
         """Prune at the end of a tick, by slices at least as large as what was added since."""
         for name in dict.fromkeys(tick.recurring):
-            self._store.prune_beyond(name, self._keep_runs)
+            self._store.history.prune_beyond(name, self._keep_runs)
         self._added += tick.executed
         if self._monotonic() < self.by_age_at:
             return
@@ -39,7 +39,7 @@ class Pruning:
         added, self._added = self._added, 0
         self._prune_older(tick.due - self._keep_age, 1 + added // SLICE)
         for _ in range(1 + added // SLICE):
-            if self._store.jobs.prune_once(tick.due) < SLICE:
+            if self._store.once.prune(tick.due) < SLICE:
                 break
 
     def _prune_older(self, before: datetime, slices: int) -> None:
@@ -50,11 +50,11 @@ class Pruning:
         """
         after: int | None = 0
         for _ in range(slices):
-            deleted, after = self._store.prune_older(before)
+            deleted, after = self._store.history.prune_older(before)
             if deleted < SLICE:
                 break
         for _ in range(slices):
             if after is None:
                 return
-            _, last = self._store.prune_older(before, max(after, self._looked_up_to))
+            _, last = self._store.history.prune_older(before, max(after, self._looked_up_to))
             self._looked_up_to = last or 0

@@ -154,5 +154,5 @@ class Running:
 
     def _identify(self) -> str:
         if self._installation is None:
-            self._installation = self._store.installation_id(self._clock.now())
+            self._installation = self._store.shared.installation_id(self._clock.now())
         return self._installation

@@ -6,22 +6,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from lazycron.clock import Moments, Reference
+from lazycron.clock import EPOCH, Moments, Reference
 from lazycron.errors import BusyError, ConfigurationError, NotInstalledError
 from lazycron.model.registry import Registry
 from lazycron.model.report import Decisions, RunResult, TickReport, to_result
 from lazycron.model.settle import Claim, Outcome, Status
 from lazycron.process import Activity, Facts
-from lazycron.store import (
-    EPOCH,
-    DatabaseError,
-    Fault,
-    Stamp,
-    Store,
-    fault_of,
-    new_token,
-    said_by,
-)
+from lazycron.store import DatabaseError, Fault, Stamp, Store, fault_of, new_token, said_by
 from lazycron.tick.burial import BETWEEN_LOOKS, Burial
 from lazycron.tick.decisions import Deciding
 from lazycron.tick.missed import Missed

@@ -20,14 +20,14 @@ def mend(store: Store, row: TaskRow, now: datetime, lease: timedelta, policy: Po
     stamp = row.last_run_at or row.created_at
     if row.last_status == Status.LOST and not row.running and stamp <= now:
         due = _after_loss(row, policy, now)
-        return due + GRACE < row.next_run_at and store.move(row, due)
+        return due + GRACE < row.next_run_at and store.recurring.move(row, due)
     if stamp <= now + GRACE or row.next_run_at < stamp:
         return False
     if row.running:
         until = now + lease
-        return until < row.next_run_at and store.shorten_lease(row, until)
+        return until < row.next_run_at and store.recurring.shorten_lease(row, until)
     due = policy.admitted(min(now + (row.next_run_at - stamp), _regular(row, policy, now)))
-    return due < row.next_run_at and store.move(row, due)
+    return due < row.next_run_at and store.recurring.move(row, due)
 
 
 def _after_loss(row: TaskRow, policy: Policy, now: datetime) -> datetime:

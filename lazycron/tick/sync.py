@@ -97,7 +97,7 @@ class Sync:
                 self._facts.set_back_at = now
         made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
         self._keep_seen(rows, now)
-        self._facts.unknown_rows = self._store.any_unknown()
+        self._facts.unknown_rows = self._store.recurring.any_beside(self._store.names)
         floor = self._facts.floor_at(self._monotonic())
         self._facts.jobs_seen = self._store.jobs.any_due(self._store.names, now, floor)
         self._version = version
@@ -107,7 +107,7 @@ class Sync:
     def _identify(self, now: datetime) -> None:
         """Let jitter be this installation's own."""
         if not self._identified and self._registry.is_jittered:
-            self._registry.installation = self._store.installation_id(now)
+            self._registry.installation = self._store.shared.installation_id(now)
             self._identified = True
 
     def _schedule_of(self, row: TaskRow) -> Schedule | None:
@@ -126,7 +126,7 @@ class Sync:
         if task.schedule is None:
             # Once scheduled, now only enqueued: the recurring row has nothing left to say.
             if row is not None and first:
-                self._store.forget(task.name)
+                self._store.recurring.forget(task.name)
             return False
         if row is None:
             return self._make(task, now)
@@ -143,7 +143,7 @@ class Sync:
             due = schedule.due_for(nominal)
         else:
             nominal = due = schedule.admitted(now + task.first_run)
-        return self._store.make_row(
+        return self._store.recurring.make(
             task.name,
             task.schedule.text,
             enabled=task.enabled,
@@ -161,11 +161,11 @@ class Sync:
                 due, nominal = moved_to(row, self._registry.seeded(row.name, counts), now)
             else:
                 due, nominal = row.next_run_at, row.scheduled_for
-            if self._store.bring_in(
+            if self._store.recurring.bring_in(
                 row, schedule.text, override, next_run_at=due, scheduled_for=nominal
             ):
                 return
-            fresh = self._store.row(row.name)
+            fresh = self._store.recurring.of(row.name)
             if fresh is None or fresh.schedule != old:
                 return  # another process was first
             row = fresh
@@ -173,9 +173,9 @@ class Sync:
     def _keep_seen(self, rows: dict[str, TaskRow], now: datetime) -> None:
         before = now - SEEN_LIFE
         if any(row.seen_at is None or row.seen_at < before for row in rows.values()):
-            self._store.see(now, before)
+            self._store.recurring.see(self._store.names, now, before)
         if self._forget_at is None or self._monotonic() >= self._forget_at:
-            self._store.forget_unseen(now - UNSEEN_LIFE)
+            self._store.recurring.forget_unseen(self._store.names, now - UNSEEN_LIFE)
             self._forget_at = self._monotonic() + FORGET_AFTER
 
 

@@ -43,7 +43,7 @@ def _database(parts: Parts) -> list[Problem]:
             return [_missing(missing)]
         parts.refresh_state()
         revision = revision_at(parts.store.engine)
-        rows, advice = parts.store.rows(), parts.store.advice()
+        rows, advice = parts.store.recurring.all(), parts.store.advice()
         jobs = parts.store.jobs.counts()
     except DatabaseError as error:
         return [Problem("database", f"the database cannot be used ({said_by(error)})")]

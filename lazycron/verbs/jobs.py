@@ -23,7 +23,7 @@ from lazycron.model.arguments import (
 )
 from lazycron.model.job import JOB_STATES, Enqueuer, Job, JobResult, Using, Wish
 from lazycron.model.settle import State, Status
-from lazycron.store import DatabaseError, JobRow, JobStore
+from lazycron.store import DatabaseError, JobRow, Jobs
 from lazycron.store.joining import at_commit, in_connection, to_connection
 from lazycron.texts import readable_json, shown
 from lazycron.tick.tick import EARLIEST
@@ -122,10 +122,10 @@ class Enqueuing(Keeping):
     def result(self, job_id: int) -> JobResult:
         """Tell what became of a job, from any process, its row gone or not."""
         _check_id(job_id)
-        store = self._ready().store.jobs
-        row, run = store.by_id(job_id), store.last_run_of(job_id)
+        store = self._ready().store
+        row, run = store.jobs.by_id(job_id), store.history.newest_of_job(job_id)
         if row is not None and run is not None and run.status == Status.OK:
-            row = store.by_id(job_id)  # it may have ended between the two looks
+            row = store.jobs.by_id(job_id)  # it may have ended between the two looks
         status = _to_job(row).status if row else "unknown"
         if run is None:
             return JobResult(status=status)
@@ -202,7 +202,7 @@ class Enqueuing(Keeping):
         self._mark(parts)
         return job
 
-    def _put(self, store: JobStore, connection: Any, call: "_Call") -> Job:  # noqa: ANN401 - only the store knows SQLAlchemy
+    def _put(self, store: Jobs, connection: Any, call: "_Call") -> Job:  # noqa: ANN401 - only the store knows SQLAlchemy
         """Insert the row, or settle with the one that holds its key."""
         name, key, wish = call.name, call.wish.key, call.wish
         for _ in range(MOST_TRIES):

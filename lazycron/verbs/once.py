@@ -95,14 +95,14 @@ class _Keeper:
     ) -> First:
         cron = self._cron
         try:
-            store = cron._ready().store.jobs  # noqa: SLF001 - one class in two halves
+            keys = cron._ready().store.once  # noqa: SLF001 - one class in two halves
             joined = None if connection is None else to_connection(connection)
             for _ in range(MOST_TRIES):
                 now = cron._moment(None)  # noqa: SLF001 - as above
                 until = None if expires is None else now + expires
-                if store.register_once(joined, key, task, now, until):
+                if keys.register(joined, key, task, now, until):
                     return First(mine=True, task=task, created_at=now, finished_at=None)
-                held = store.refuse_once(joined, key)
+                held = keys.refuse(joined, key)
                 if held is not None:
                     return First(
                         mine=False,
@@ -127,7 +127,7 @@ class _Keeper:
         now = cron._moment(None)  # noqa: SLF001 - as above
         for _ in range(FINISH_TRIES):
             try:
-                cron.parts.store.jobs.finish_once(joined, key, first.created_at, now)
+                cron.parts.store.once.finish(joined, key, first.created_at, now)
             except DatabaseError as error:
                 if connection is not None or fault_of(error) is not Fault.BUSY:
                     raise
@@ -143,7 +143,7 @@ class _Keeper:
         """Let the key go; what keeps it from that is told, the block's own error goes on."""
         try:
             joined = None if connection is None else to_connection(connection)
-            self._cron.parts.store.jobs.give_back_once(joined, key, first.created_at)
+            self._cron.parts.store.once.give_back(joined, key, first.created_at)
         except DatabaseError as error:
             # In a transaction that has failed the key goes with it.
             logger.log(

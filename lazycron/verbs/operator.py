@@ -104,10 +104,10 @@ class Managing(ABC):
         """Return every task at a glance, by name; rows and jobs without code included."""
         parts, moment = self._managing(), self._moment(now)
         store = parts.store
-        rows = {row.name: row for row in store.rows()}
-        jobs, refused = store.jobs.counts(), store.jobs.refused_once()
+        rows = {row.name: row for row in store.recurring.all()}
+        jobs, refused = store.jobs.counts(), store.once.refused()
         names = sorted(rows.keys() | jobs.keys() | {task.name for task in self.parts.registry})
-        counted = store.jobs.counted([name for name in names if name not in rows])
+        counted = store.history.counted([name for name in names if name not in rows])
         return [
             status_of(
                 name,
@@ -166,7 +166,7 @@ class Managing(ABC):
 
     def _switch(self, name: str, *, enabled: bool) -> None:
         # Of a row that stands as it is wanted, a driver may say that none was changed.
-        if not self._managing().store.enable(name, enabled=enabled):
+        if not self._managing().store.recurring.enable(name, enabled=enabled):
             self._row(name)
         self._refresh()
 
@@ -196,7 +196,7 @@ class Managing(ABC):
             text = None if rhythm is None else counts.text
             counts = parts.registry.seeded(name, counts)
             due, nominal = moved_to(row, counts, self._moment(None))
-            if parts.store.override(row, text, next_run_at=due, scheduled_for=nominal):
+            if parts.store.recurring.override(row, text, next_run_at=due, scheduled_for=nominal):
                 self._refresh()
                 return
         message = f"the row of {name} changed each of {MOST_TRIES} times it was looked at"
@@ -281,7 +281,7 @@ class Managing(ABC):
             message = f"{name} is registered, so its row would come back; disable it instead"
             raise ConfigurationError(message)
         self._row(name)
-        if not parts.store.forget(name):
+        if not parts.store.recurring.forget(name):
             message = f"{name} is running; release it first"
             raise BusyError(message)
         self._refresh()
@@ -292,8 +292,8 @@ class Managing(ABC):
         try:
             if not parts.runner.install():
                 return parts.why.not_installed()
-            row = parts.store.row(name)
-            refused = parts.store.jobs.refused_once().get(name, 0)
+            row = parts.store.recurring.of(name)
+            refused = parts.store.once.refused().get(name, 0)
             jobs = parts.store.jobs.counts().get(name)
             runs = self._runs_of(name, row) if refused else 0
             around = self._surroundings()
@@ -310,7 +310,7 @@ class Managing(ABC):
         """Count a task's runs: by its row, else what the history still holds of its jobs."""
         if row is not None:
             return row.counters.get("runs", 0)
-        return self.parts.store.jobs.counted([name])[name].counters.get("runs", 0)
+        return self.parts.store.history.counted([name])[name].counters.get("runs", 0)
 
     def _surroundings(self) -> Surroundings:
         parts = self.parts
@@ -327,7 +327,7 @@ class Managing(ABC):
         """Return the newest runs, newest first, of one task or of all."""
         check_limit("limit", limit)
         wanted = None if name is None else to_name(name)
-        found = self._managing().store.history(wanted, limit)
+        found = self._managing().store.history.newest(wanted, limit)
         if not found and wanted is not None and wanted not in self.parts.registry:
             self._row(wanted)
         return found
@@ -361,7 +361,7 @@ class Managing(ABC):
             if not isinstance(value, bool):
                 message = f"{name}={value!r}: pass True or False"
                 raise ConfigurationError(message)
-            parts.store.put_setting(name, ON if value else OFF, self._moment(None))
+            parts.store.shared.put_setting(name, ON if value else OFF, self._moment(None))
         self._refresh(settings=True)
 
     @on_tables
@@ -372,15 +372,15 @@ class Managing(ABC):
         """
         parts = self._managing()
         gone = sum(
-            parts.store.prune_beyond(name, self.parts.settings.keep_runs)
-            for name in (row.name for row in parts.store.rows())
+            parts.store.history.prune_beyond(name, self.parts.settings.keep_runs)
+            for name in (row.name for row in parts.store.recurring.all())
         )
         before = self._moment(None) - self.parts.settings.keep_age
         after: int | None = 0
         while after is not None:
-            deleted, after = parts.store.prune_older(before, after)
+            deleted, after = parts.store.history.prune_older(before, after)
             gone += deleted
-        while parts.store.jobs.prune_once(self._moment(None)):
+        while parts.store.once.prune(self._moment(None)):
             pass
         return gone
 
@@ -394,7 +394,7 @@ class Managing(ABC):
     def acted(self, who: str, verb: str, name: str | None = None, detail: str = "") -> None:
         """Note in the database who did what."""
         at = self._moment(None)
-        self.parts.store.act(who=who, verb=verb, name=name, detail=detail, at=at)
+        self.parts.store.shared.act(who=who, verb=verb, name=name, detail=detail, at=at)
 
     def check(self) -> list[Problem]:
         """Return what is wrong or advisable, each with what to do; empty if nothing is."""
@@ -409,7 +409,7 @@ class Managing(ABC):
         return parts
 
     def _row(self, name: str) -> TaskRow:
-        row = self.parts.store.row(name)
+        row = self.parts.store.recurring.of(name)
         if row is None:
             raise _unknown(name)
         return row

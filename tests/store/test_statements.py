@@ -220,7 +220,7 @@ def test_among_ten_thousand_jobs_without_a_key_the_keys_have_an_index(
         connection.execute(insert(scheduled_task), rows)
     if counted:
         count_rows(engine, "scheduled_task")
-    hasty = cron.parts.store.jobs._hasty
+    hasty = cron.parts.store._joining.hasty
     found = tick(cron)
     claim = "FOR UPDATE" if engine.dialect.name == "mariadb" else "UPDATE"
     turn = explained(engine, found, claim, "last_status")

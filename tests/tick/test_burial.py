@@ -8,10 +8,9 @@ import pytest
 from sqlalchemy import URL
 
 from lazycron import LazyCron, Run
-from lazycron.clock import SystemClock
+from lazycron.clock import EPOCH, SystemClock
 from lazycron.errors import LeaseLostError
 from lazycron.model.settle import Status
-from lazycron.store import EPOCH
 from lazycron.testing import ManualClock
 from lazycron.tick.leases import Lease
 from tests.conftest import START, MakeCron
@@ -249,7 +248,7 @@ def test_ten_expired_leases_and_more_are_all_buried(cron: LazyCron, clock: Manua
         clock.tick("0.5s")
         cron.parts.runner._burial.look(clock.now(), EPOCH, clock.now())
     assert statuses(cron) == ["lost"] * 25
-    assert not any(row.running for row in cron.parts.store.rows())
+    assert not any(row.running for row in cron.parts.store.recurring.all())
 
 
 def renewals(cron: LazyCron) -> Callable[[], None]:

@@ -13,6 +13,7 @@ from lazycron.errors import NotInstalledError
 from lazycron.schema import metadata
 from lazycron.store import Store
 from lazycron.store.driver.engine import open_engine
+from lazycron.store.recurring import Recurring
 from lazycron.testing import ManualClock
 from tests.conftest import START, MakeCron
 from tests.scenes import claim_by_name, row_of, seconds, statuses
@@ -98,7 +99,7 @@ def test_what_the_database_refused_is_brought_in_at_the_next_look(
         raise OperationalError("UPDATE", {}, Exception("locked"))  # noqa: EM101
 
     with monkeypatch.context() as broken:
-        broken.setattr(Store, "bring_in", refuse)
+        broken.setattr(Recurring, "bring_in", refuse)
         with pytest.raises(OperationalError):
             cron.sync()
     assert cron.sync()
@@ -154,7 +155,7 @@ def test_a_task_that_lost_its_schedule_loses_its_row(url: URL, make_cron: MakeCr
     cron = make_cron(url)
     cron.task(name="chore")(lambda: None)
     assert cron.sync()
-    assert cron.parts.store.row("chore") is None
+    assert cron.parts.store.recurring.of("chore") is None
 
 
 def test_enabled_is_the_first_value_only(url: URL, make_cron: MakeCron) -> None:
@@ -180,7 +181,7 @@ def test_two_processes_that_make_a_row_at_once_make_one(
     with monkeypatch.context() as blind:
         blind.setattr(Store, "known_rows", lambda _: [])
         assert late.sync()
-    assert [row.name for row in late.parts.store.rows()] == ["chore"]
+    assert [row.name for row in late.parts.store.recurring.all()] == ["chore"]
 
 
 # Rows nobody's code knows
@@ -220,10 +221,10 @@ def test_a_row_that_nobody_has_known_for_fourteen_days_is_forgotten(
     other.sync()
     clock.tick("13d")
     other.run_due("traffic")
-    assert {row.name for row in other.parts.store.rows()} == {"chore", "held", "known"}
+    assert {row.name for row in other.parts.store.recurring.all()} == {"chore", "held", "known"}
     clock.tick("25h")
     other.run_due("traffic")
-    assert {row.name for row in other.parts.store.rows()} == {"held", "known"}
+    assert {row.name for row in other.parts.store.recurring.all()} == {"held", "known"}
 
 
 def test_a_process_never_forgets_what_it_knows(

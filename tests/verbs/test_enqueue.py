@@ -29,6 +29,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engin
 from sqlalchemy.orm import Session
 
 from lazycron import Budget, LazyCron, Retry, Run
+from lazycron.clock import EPOCH
 from lazycron.errors import (
     ArgumentsError,
     BusyError,
@@ -40,7 +41,6 @@ from lazycron.model.arguments import Arguments, write_arguments
 from lazycron.model.job import Job
 from lazycron.model.run import Hands
 from lazycron.schema import lazycron_setting, scheduled_task
-from lazycron.store import EPOCH
 from lazycron.testing import ManualClock, drain
 from tests.conftest import START, MakeCron
 from tests.processes import Wire, children, rounds
@@ -811,7 +811,7 @@ def test_a_flood_of_due_jobs_starves_no_recurring_task_and_fills_no_memory(
         put_jobs(engine, "work", number)
         cron.parts.sync.look_again()
         for _ in range(400):  # drivers keep traces of some hundred cursors of each connection
-            cron.parts.store.row("beat")
+            cron.parts.store.recurring.of("beat")
         while ran < number:
             if ticks % 50 == 0:
                 peaks.append(tracemalloc.get_traced_memory()[1])
@@ -843,7 +843,7 @@ def test_the_recurring_slots_claim_does_not_walk_the_due_index(
         table = " TABLE" if engine.dialect.name == "mariadb" else ""
         connection.exec_driver_sql(f"ANALYZE{table} scheduled_task")
         connection.commit()
-    slot = cron.parts.store._book.all.claiming.first_recurring(scheduled_task.c.id)
+    slot = cron.parts.store._known.all.claiming.first_recurring(scheduled_task.c.id)
     values = {"c_due": START, "c_floor": EPOCH}
     compiled = slot.compile(dialect=engine.dialect).construct_expanded_state(values)
     given = {

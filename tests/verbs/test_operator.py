@@ -14,7 +14,7 @@ from lazycron.errors import (
     UnknownTaskError,
 )
 from lazycron.schema import once_key
-from lazycron.store import Store
+from lazycron.store.recurring import Recurring
 from lazycron.testing import ManualClock
 from tests.conftest import START, MakeCron
 from tests.scenes import claim_by_name, row_of, seconds, statuses
@@ -126,17 +126,17 @@ def test_set_interval_looks_again_at_a_row_that_changed_meanwhile(
     """Claimed between the look and the write: the lease is left alone."""
     cron.task(every="hour", name="hourly")(lambda: None)
     cron.sync()
-    looked = Store.row
+    looked = Recurring.of
     looks = []
 
-    def row(store: Store, name: str) -> object:
-        found = looked(store, name)
+    def of(rows: Recurring, name: str) -> object:
+        found = looked(rows, name)
         looks.append(found)
         if len(looks) == 1:
             claim_by_name(cron, "hourly", clock.now())
         return found
 
-    monkeypatch.setattr(Store, "row", row)
+    monkeypatch.setattr(Recurring, "of", of)
     cron.set_interval("hourly", "2m")
     monkeypatch.undo()
     assert len(looks) == 2
@@ -193,7 +193,7 @@ def test_forget_refuses_known_and_running_tasks(cron: LazyCron) -> None:
     cron.forget("gone")
     with pytest.raises(UnknownTaskError):
         cron.forget("gone")
-    assert {row.name for row in cron.parts.store.rows()} == {"held", "known"}
+    assert {row.name for row in cron.parts.store.recurring.all()} == {"held", "known"}
 
 
 TYPOS: list[Callable[[LazyCron], object]] = [

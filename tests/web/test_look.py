@@ -347,11 +347,11 @@ def test_a_row_deleted_by_hand_is_made_again_within_two_minutes(
     cron.task(every="hour", name="hourly")(lambda: None)
     visit = visitor(cron)
     visit()
-    cron.parts.store.forget("hourly")
+    cron.parts.store.recurring.forget("hourly")
     for _ in range(2):
         clock.tick(61)
         visit()
-    assert cron.parts.store.row("hourly") is not None
+    assert cron.parts.store.recurring.of("hourly") is not None
 
 
 def test_a_task_registered_by_a_request_runs_in_a_later_tick(
@@ -699,7 +699,7 @@ def test_requests_stand_back_for_a_loop_that_is_alive(cron: LazyCron, clock: Man
     visit = visitor(cron)
     visit()
     clock.tick(60)
-    cron.parts.store.put_setting("loop_at", clock.now().isoformat(), clock.now())
+    cron.parts.store.shared.put_setting("loop_at", clock.now().isoformat(), clock.now())
     cron.parts.refresh_state(settings=True)
     visit()
     assert runs == []

@@ -1,0 +1,46 @@
+"""One statement at a time, each a transaction of its own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Delete, Engine, Executable, Insert, Update
+from sqlalchemy.exc import IntegrityError
+
+from lazycron.store.driver.prepared import AnyRow
+
+
+class Database:
+    """Sends single statements by an engine's pool."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def dialect(self) -> str:
+        """What SQLAlchemy calls this kind of database."""
+        return self.engine.dialect.name
+
+    def write(self, statement: Update | Delete | Insert, values: Mapping[str, Any]) -> int:
+        """Send a statement and commit; return how many rows it found."""
+        with self.engine.begin() as connection:
+            return connection.execute(statement, values).rowcount
+
+    def add(self, statement: Insert, values: Mapping[str, Any]) -> bool:
+        """Insert a row and commit; False where its key is taken."""
+        try:
+            self.write(statement, values)
+        except IntegrityError:
+            return False
+        return True
+
+    def rows(
+        self, statement: Executable, values: Mapping[str, Any] | None = None
+    ) -> Sequence[AnyRow]:
+        """Read rows."""
+        with self.engine.connect() as connection:
+            return connection.execute(statement, values).all()
+
+    def row(self, statement: Executable, values: Mapping[str, Any]) -> AnyRow | None:
+        """Read the first row; None where there is none."""
+        with self.engine.connect() as connection:
+            return connection.execute(statement, values).first()
