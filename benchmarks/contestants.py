@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from sqlalchemy import event, make_url
 
 from lazycron import Budget, LazyCron
+from lazycron.app import parts_of
 from lazycron.store.driver.engine import open_engine
 
 NORMAL, FULL = "NORMAL", "FULL"
@@ -67,7 +68,7 @@ class Lazycron:
 
     def history(self) -> int:
         """Count the history's rows."""
-        with self._cron.parts.store.engine.connect() as connection:
+        with parts_of(self._cron).store.engine.connect() as connection:
             found = connection.exec_driver_sql("SELECT count(*) FROM task_run").scalar_one()
         return int(found)
 

@@ -23,6 +23,7 @@ from sqlalchemy import URL, create_engine, insert, make_url, text, update
 from sqlalchemy.exc import OperationalError
 
 from lazycron import LazyCron
+from lazycron.app import parts_of
 from lazycron.clock import EPOCH, SystemClock
 from lazycron.migrate import migrate
 from lazycron.model.settle import Outcome, Policy, Settlement, Status, settle
@@ -115,7 +116,7 @@ class Subject:
             self.cron.task(every="1d", name=name)(lambda: None)
         self.cron.task(name=JOB)(lambda: None)
         self.cron.sync()
-        self.store = self.cron.parts.store
+        self.store = parts_of(self.cron).store
         self.claimed: Settlement | None = None
 
     def make_due(self) -> None:

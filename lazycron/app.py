@@ -31,7 +31,7 @@ from lazycron.texts import shown
 from lazycron.tick.tick import Door
 from lazycron.verbs.jobs import Enqueuing
 from lazycron.verbs.operator import Moment, Name, to_name
-from lazycron.wiring import Parts, who_we_are, wire
+from lazycron.wiring import Edge, Parts, who_we_are, wire
 
 DEFAULT_DATABASE = "sqlite:///lazycron.db"
 TOKEN_LENGTH = 40
@@ -44,8 +44,6 @@ class LazyCron(Enqueuing):
     process, and again after a fork. API.md's comments on each setting hold; bad ones raise
     ConfigurationError or ScheduleError, which name the value and what is accepted.
     """
-
-    closer: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -83,7 +81,8 @@ class LazyCron(Enqueuing):
         }
         self._database = _check_database(database)
         self._settings = check_settings(**self._given)
-        self._parts: tuple[int, Parts] | None = None
+        self._edge = Edge()
+        self._held: tuple[int, Parts] | None = None
         # Keyed by process: a lock that the parent held at a fork would be held for ever.
         self._locks: dict[int, threading.Lock] = {}
 
@@ -93,7 +92,7 @@ class LazyCron(Enqueuing):
         What is not named stays as it was. Raises ConfigurationError for an unknown setting, and
         once this LazyCron has been used in this process.
         """
-        if self._parts is not None and self._parts[0] == os.getpid():
+        if self._held is not None and self._held[0] == os.getpid():
             message = "configure() came after the first use; call it before any request or tick"
             raise ConfigurationError(message)
         unknown = sorted(set(settings) - set(self._given))
@@ -132,26 +131,33 @@ class LazyCron(Enqueuing):
         return self._registry
 
     @property
-    def parts(self) -> Parts:
+    def _parts(self) -> Parts:
         """The parts of this process, wired at the first use."""
-        held = self._parts
+        held = self._held
         if held is not None and held[0] == os.getpid():
             return held[1]
         with self._locks.setdefault(os.getpid(), threading.Lock()):
-            held = self._parts
+            held = self._held
             if held is None or held[0] != os.getpid():
                 store = Store(self._open(), who_we_are())
                 held = (os.getpid(), self._wire(store))
-                self._parts = held
+                self._held = held
             return held[1]
 
     def _wire(self, store: Store) -> Parts:
-        return wire(self._settings, self._registry, store, self._once, self._aonce)
+        return wire(
+            settings=self._settings,
+            registry=self._registry,
+            edge=self._edge,
+            store=store,
+            once=self._once,
+            aonce=self._aonce,
+        )
 
     @property
     def is_used(self) -> bool:
         """Whether the parts have been wired in this process."""
-        return self._parts is not None and self._parts[0] == os.getpid()
+        return self._held is not None and self._held[0] == os.getpid()
 
     def _open(self) -> Engine:
         database = self._database
@@ -245,7 +251,7 @@ class LazyCron(Enqueuing):
                 missed=missed,
                 grace=grace,
                 only_on=only_on,
-                enqueuer=self.enqueuer,
+                enqueuer=self._enqueuer,
             )
             self._registry.add(made)
             if retry is None:
@@ -279,7 +285,7 @@ class LazyCron(Enqueuing):
     def _run_due(
         self, trigger: str, budget: Budget | None, now: Moment, bridge: Bridge
     ) -> TickReport:
-        return self.parts.runner.run_due(self._door(trigger, budget, now, bridge))
+        return self._parts.runner.run_due(self._door(trigger, budget, now, bridge))
 
     def run_now(
         self, name: Name, *, trigger: Trigger = "manual", now: Moment = None
@@ -300,7 +306,7 @@ class LazyCron(Enqueuing):
         return await asyncio.to_thread(self._run_now, name, trigger, now, bridge)
 
     def _run_now(self, name: Name, trigger: str, now: Moment, bridge: Bridge) -> RunResult | None:
-        return self.parts.runner.run_now(to_name(name), self._door(trigger, None, now, bridge))
+        return self._parts.runner.run_now(to_name(name), self._door(trigger, None, now, bridge))
 
     def _door(self, trigger: str, budget: Budget | None, now: Moment, bridge: Bridge) -> Door:
         budget = self._settings.budget if budget is None else budget
@@ -334,7 +340,7 @@ class LazyCron(Enqueuing):
 
     # ending
 
-    def close(self, timeout: Duration | None = None) -> bool:
+    def close(self, *, timeout: Duration | None = None) -> bool:
         """Stop after the run under way, wait for it, and let connections and threads go.
 
         `timeout` None is the `drain` setting. Returns False if a run was still going on after
@@ -344,24 +350,37 @@ class LazyCron(Enqueuing):
         _refuse_in_loop("close", "await cron.aclose()")
         return self._close(timeout)
 
-    async def aclose(self, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - it waits in a thread
-        """Do what `close` does, without blocking the loop that async tasks may need to end."""
+    async def aclose(self, app: object = None, /, *, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - it waits in a thread
+        """Do what `close` does, without blocking the loop that async tasks may need to end.
+
+        It also serves as a framework's shutdown hook: an app that is handed to it is ignored.
+        """
+        del app
         return await asyncio.to_thread(self._close, timeout)
 
     def _close(self, timeout: Duration | None) -> bool:
         length = self._settings.drain if timeout is None else to_duration(timeout, what="timeout")
-        if self.closer is not None:
-            self.closer()
-        held = self._parts
+        self._edge.let_go()
+        held = self._held
         if held is None or held[0] != os.getpid():
             return True
         parts = held[1]
         parts.runner.activity.stopping.set()
         idle = parts.runner.activity.wait_idle(length.total_seconds())
-        if self._parts is held:
-            self._parts = None
+        if self._held is held:
+            self._held = None
         parts.close()
         return idle
+
+
+def parts_of(cron: LazyCron) -> Parts:
+    """Return the parts of a LazyCron in this process: the one door to them for edges and CLI."""
+    return cron._parts  # noqa: SLF001 - the class's own module
+
+
+def attach(cron: LazyCron, *, wake: Callable[[], None], let_go: Callable[[], None]) -> None:
+    """Let an edge be told that something was enqueued, and that the LazyCron is closed."""
+    cron._edge.wake, cron._edge.let_go = wake, let_go  # noqa: SLF001 - the class's own module
 
 
 def _check_database(database: str | URL | Engine | None) -> URL | Engine | None:

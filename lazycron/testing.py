@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from lazycron.app import LazyCron
+from lazycron.app import LazyCron, parts_of
 from lazycron.clock import to_moment
 from lazycron.durations import MICROSECOND, Duration, to_duration
 from lazycron.errors import ConfigurationError, LazyCronError
@@ -97,7 +97,7 @@ def drain(cron: LazyCron, *, most: int = MOST_TICKS) -> list[TickReport]:
         report = cron.run_due()
         reports.append(report)
         idle = 0 if report.runs else idle + 1
-        now = cron.parts.reference.now()
+        now = parts_of(cron).reference.now()
         if report.next_due is None or report.next_due > now + MICROSECOND or idle > 1:
             return reports
         _pass(cron, report.next_due)
@@ -146,7 +146,7 @@ class _Stage:
     def __init__(self, cron: LazyCron, name: str) -> None:
         self._cron = cron
         self._name = name
-        self._store: Store = cron.parts.store
+        self._store: Store = parts_of(cron).store
 
     def run_and_keep(self) -> None:
         """Run it well; its row stays due for the same time."""
@@ -180,7 +180,7 @@ class _Stage:
     def _run(self) -> None:
         result = self._cron.run_now(self._name)
         while result is not None and result.status == Status.PAUSED:
-            _pass(self._cron, self._cron.parts.reference.now() + MICROSECOND)
+            _pass(self._cron, parts_of(self._cron).reference.now() + MICROSECOND)
             result = self._cron.run_now(self._name)
         if result is None or result.status != Status.OK:
             came_to = "is running" if result is None else f"{result.status}: {result.message}"
@@ -200,7 +200,7 @@ class _Stage:
         for claim in crashed:
             lost = Outcome(status=Status.LOST, message="Lost: the test let it crash.", ms=None)
             policy = self._cron.registry.policy_of(claim)
-            now = self._cron.parts.reference.now()
+            now = parts_of(self._cron).reference.now()
             buried = settle(claim, lost, policy, now=now, earliest=now)
             self._store.release(_kept(buried), self._store.by)
 

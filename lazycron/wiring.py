@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,12 +35,25 @@ from lazycron.tick.why import Why
 STATE_SUFFIX = ".lazycron.json"
 
 
+def _nothing() -> None:
+    """Do nothing: no edge is mounted."""
+
+
+@dataclass(slots=True)
+class Edge:
+    """What a LazyCron asks of the edge that it is mounted in; of none, nothing."""
+
+    wake: Callable[[], None] = _nothing
+    let_go: Callable[[], None] = _nothing
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What a LazyCron works with in this process."""
 
     settings: Settings
     registry: Registry
+    edge: Edge
     facts: Facts
     store: Store
     statefile: StateFile
@@ -70,7 +84,13 @@ class Parts:
 
 
 def wire(
-    settings: Settings, registry: Registry, store: Store, once: MakeOnce, aonce: MakeAsyncOnce
+    *,
+    settings: Settings,
+    registry: Registry,
+    edge: Edge,
+    store: Store,
+    once: MakeOnce,
+    aonce: MakeAsyncOnce,
 ) -> Parts:
     """Build the parts for this process."""
     clock = settings.clock
@@ -136,6 +156,7 @@ def wire(
     return Parts(
         settings=settings,
         registry=registry,
+        edge=edge,
         facts=facts,
         store=store,
         statefile=statefile,

@@ -21,14 +21,14 @@ def stamp_at(at: datetime, by: str = "host:1") -> Stamp:
 
 def claim(cron: LazyCron, at: datetime, by: str = "host:1") -> Claim:
     """Claim the oldest due row as a process would that dies at once."""
-    found = cron.parts.store.claim(stamp_at(at, by))
+    found = cron._parts.store.claim(stamp_at(at, by))
     assert found is not None
     return found
 
 
 def claim_by_name(cron: LazyCron, name: str, at: datetime) -> Claim:
     """Claim a task's row, due or not."""
-    found = cron.parts.store.claim_by_name(name, stamp_at(at))
+    found = cron._parts.store.claim_by_name(name, stamp_at(at))
     assert found is not None
     return found
 
@@ -45,14 +45,14 @@ def settled(
 
 def row_of(cron: LazyCron, name: str) -> TaskRow:
     """Read a task's row, which must be there."""
-    found = cron.parts.store.recurring.of(name)
+    found = cron._parts.store.recurring.of(name)
     assert found is not None
     return found
 
 
 def statuses(cron: LazyCron, name: str | None = None) -> list[str]:
     """Read the history's statuses, oldest first."""
-    return [run.status for run in reversed(cron.parts.store.history.newest(name, 1000))]
+    return [run.status for run in reversed(cron._parts.store.history.newest(name, 1000))]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Seen:
 
 def seen(cron: LazyCron, name: str, base: datetime) -> Seen | None:
     """Look at a row and its history; None where the row is gone."""
-    row = cron.parts.store.recurring.of(name)
+    row = cron._parts.store.recurring.of(name)
     if row is None:
         return None
     return Seen(

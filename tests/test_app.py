@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+import inspect
 import threading
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def test_configure_comes_before_the_first_use(sqlite: URL, tmp_path: Path) -> No
     assert cron.run_now(task) is not None
     assert cron.settings.lease == seconds(420)
     assert cron.settings.budget == Budget(tasks=1)
-    assert cron.parts.store.database == sqlite.database
+    assert cron._parts.store.database == sqlite.database
     with pytest.raises(ConfigurationError, match="came after the first use"):
         cron.configure(lease="8m")
     cron.close()
@@ -254,6 +255,30 @@ def test_close_waits_for_the_run_under_way_and_starts_no_other(
     assert report.stopped_by == "shutdown"
     assert cron.close() is True
     assert [run.task for run in cron.run_due().runs] == ["second"]
+
+
+def test_aclose_is_a_shutdown_hook_of_every_framework(
+    cron: LazyCron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Litestar hands its app to a hook that takes anything; others hand it nothing."""
+    cron.run_due()
+    patience = []
+    wait_idle = cron._parts.runner.activity.wait_idle
+
+    def waited(timeout: float) -> bool:
+        patience.append(timeout)
+        return wait_idle(timeout)
+
+    monkeypatch.setattr(cron._parts.runner.activity, "wait_idle", waited)
+    app = object()
+    hook = cron.aclose
+    assert asyncio.run(hook(app) if inspect.signature(hook).parameters else hook())
+    assert patience == [cron.settings.drain.total_seconds()]
+    assert not cron.is_used
+    cron.run_due()
+    assert asyncio.run(hook())
+    with pytest.raises(TypeError, match="positional argument"):
+        cron.close(5)  # type: ignore[call-arg]
 
 
 def test_a_budget_of_another_kind_is_refused(cron: LazyCron) -> None:

@@ -323,8 +323,8 @@ def test_the_header_form_and_the_methods(
     assert answer.headers["x-robots-tag"] == "noindex"
     assert answer.headers["referrer-policy"] == "no-referrer"
     if status == 200:
-        assert cron.parts.store.recurring.all() == []
-        assert cron.parts.facts.last_tick_at is not None
+        assert cron._parts.store.recurring.all() == []
+        assert cron._parts.facts.last_tick_at is not None
     else:
         assert not cron.is_used
 

@@ -191,8 +191,8 @@ def test_a_clock_of_the_apps_own_is_the_reference_everywhere(
     cron = make_cron(url)
     cron.task(every="minute", name="minute")(lambda: None)
     cron.run_due()
-    assert not cron.parts.reference.asks_server
-    assert cron.parts.reference.now() == clock.now() == START
+    assert not cron._parts.reference.asks_server
+    assert cron._parts.reference.now() == clock.now() == START
     real = make_cron(url, clock=SystemClock())
     real.task(every="minute", name="minute")(lambda: None)
     assert [run.task for run in real.run_due(now=START + seconds(60)).runs] == ["minute"]
@@ -243,7 +243,7 @@ def test_a_jump_of_the_servers_clock_buries_no_live_run(
     """Its holder has a third of a lease to renew by the new time."""
     cron = make_cron(server, clock=SystemClock())
     cron.sync()
-    store = cron.parts.store
+    store = cron._parts.store
     ask, ask_clock = store.next_due, store.server_now
     shift = [timedelta(0)]
 
@@ -260,7 +260,7 @@ def test_a_jump_of_the_servers_clock_buries_no_live_run(
     _, status = alive(cron, lambda: shift.__setitem__(0, jump))
     assert status == "ok"
     assert statuses(cron) == ["ok"]
-    assert cron.parts.reference.last_step is not None
+    assert cron._parts.reference.last_step is not None
     (problem,) = [one for one in cron.check() if one.name == "clock_step"]
     way = "forward" if jump > timedelta(0) else "back"
     assert problem.text.startswith(f"the database server's clock was set {way} by 1800")
@@ -328,17 +328,17 @@ def test_a_run_lost_while_the_clock_was_ahead_is_not_put_off_until_then(
     clock.tick("1m")
     clock.jump(HOURS)
     for _ in range(2):
-        cron.parts.runner._burial.look(clock.now(), EPOCH, clock.now())
+        cron._parts.runner._burial.look(clock.now(), EPOCH, clock.now())
         clock.tick("0.5s")
     assert statuses(cron) == ["lost"]
     clock.jump(-HOURS)
     clock.tick("61s")
-    cron.parts.sync.bring_in(clock.now())
+    cron._parts.sync.bring_in(clock.now())
     row = row_of(cron, "hourly")
     assert row.next_run_at == clock.now() + seconds(due)
     # A run that is repeated is worked off for the same due time: its effects are keyed by that.
     assert row.scheduled_for == (START if on_lost == "rerun" else row.next_run_at)
-    assert cron.parts.facts.set_back_at == clock.now()
+    assert cron._parts.facts.set_back_at == clock.now()
 
 
 def test_a_row_that_waits_after_a_loss_is_not_mended(cron: LazyCron, clock: ManualClock) -> None:
@@ -350,7 +350,7 @@ def test_a_row_that_waits_after_a_loss_is_not_mended(cron: LazyCron, clock: Manu
         cron.release("hourly", force=True)
     row = row_of(cron, "hourly")
     assert row.next_run_at == clock.now() + timedelta(hours=2)
-    assert not mend(cron.parts.store, row, clock.now(), seconds(300), task.policy)
+    assert not mend(cron._parts.store, row, clock.now(), seconds(300), task.policy)
 
 
 def test_a_row_that_is_as_it_should_be_is_not_mended(cron: LazyCron, clock: ManualClock) -> None:
@@ -358,7 +358,7 @@ def test_a_row_that_is_as_it_should_be_is_not_mended(cron: LazyCron, clock: Manu
     task = cron.task(every="hour", name="hourly")(lambda: None)
     cron.sync()
     row = row_of(cron, "hourly")
-    store = cron.parts.store
+    store = cron._parts.store
     for early in (timedelta(0), seconds(1)):
         assert not mend(store, row, clock.now() - early, seconds(300), task.policy)
     assert mend(store, row, clock.now() - seconds(2), seconds(300), task.policy)

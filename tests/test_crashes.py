@@ -61,19 +61,19 @@ def in_the_task(wire: Wire, cron: LazyCron) -> None:
 
 def before_the_record(wire: Wire, cron: LazyCron) -> None:
     """Halt after the task."""
-    record = cron.parts.store.record
+    record = cron._parts.store.record
 
     def halting(settlement: Settlement, then: Stamp | None) -> object:
         wire.halt_here(HERE)
         return record(settlement, then)
 
-    cron.parts.store.record = halting  # type: ignore[assignment, method-assign]
+    cron._parts.store.record = halting  # type: ignore[assignment, method-assign]
 
 
 def in_the_record(wire: Wire, cron: LazyCron) -> None:
     """Halt in the record's transaction, after its last statement and before its commit."""
 
-    @event.listens_for(cron.parts.store.engine, "after_cursor_execute")
+    @event.listens_for(cron._parts.store.engine, "after_cursor_execute")
     def halt(*values: Any) -> None:
         if values[2].startswith("INSERT INTO task_run"):
             wire.halt_here(HERE)
@@ -81,14 +81,14 @@ def in_the_record(wire: Wire, cron: LazyCron) -> None:
 
 def after_the_record(wire: Wire, cron: LazyCron) -> None:
     """Halt before the state file is written anew."""
-    record = cron.parts.store.record
+    record = cron._parts.store.record
 
     def halting(settlement: Settlement, then: Stamp | None) -> object:
         recorded = record(settlement, then)
         wire.halt_here(HERE)
         return recorded
 
-    cron.parts.store.record = halting  # type: ignore[assignment, method-assign]
+    cron._parts.store.record = halting  # type: ignore[assignment, method-assign]
 
 
 POINTS: dict[str, Callable[[Wire, LazyCron], None]] = {
@@ -181,7 +181,7 @@ def test_a_run_killed_after_its_record_is_not_lost(
     put_rows(engine, ["first"], due=START)
     kill_one_at("after_the_record", engine, tmp_path, ["first"])
     assert statuses(engine) == ["ok"]
-    stale = following.parts.statefile.peek()
+    stale = following._parts.statefile.peek()
     assert stale is not None
     assert stale.next == START + LEASE
     clock.tick(LEASE + timedelta(seconds=1))
@@ -217,7 +217,7 @@ def test_a_process_that_restarts_under_the_same_name_does_not_keep_the_claim_ali
     """A container's pid is 1 before and after: the claim is its token's, not a name's."""
     put_rows(engine, ["first"], due=START)
     kill_one_at("in_the_task", engine, tmp_path, ["first"])
-    following.parts.store.by = row_of(engine, "first")["locked_by"]
+    following._parts.store.by = row_of(engine, "first")["locked_by"]
     clock.tick(LEASE)
     ran = []
     for _ in range(4):
@@ -254,7 +254,7 @@ def test_three_kills_in_a_row_back_off_and_the_task_is_never_given_up(
     looks = 2 if engine.dialect.name == "sqlite" else 1
     waits = []
     for losses in range(1, 4):
-        following.parts.store.claim(_stamp(following, clock, f"{losses:032}"))
+        following._parts.store.claim(_stamp(following, clock, f"{losses:032}"))
         clock.tick(LEASE)
         for _ in range(looks):
             clock.tick()

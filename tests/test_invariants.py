@@ -70,7 +70,7 @@ class Life:
         self.dice.choice(self.crons).run_now(self.dice.choice(NAMES))
 
     def claim_and_die(self) -> None:
-        store = self.dice.choice(self.crons).parts.store
+        store = self.dice.choice(self.crons)._parts.store
         claim = store.claim_by_name(self.dice.choice(NAMES), stamp_at(self.clock.now()))
         self.dead += [claim] if claim else []
 
@@ -80,13 +80,13 @@ class Life:
             return
         claim = self.dead.pop(self.dice.randrange(len(self.dead)))
         cron = self.dice.choice(self.crons)
-        before = cron.parts.store.recurring.of(claim.name)
+        before = cron._parts.store.recurring.of(claim.name)
         history = len(statuses(cron))
         status = self.dice.choice([Status.OK, Status.FAILED])
-        cron.parts.store.record(settled(cron, claim, status, self.clock.now()), None)
+        cron._parts.store.record(settled(cron, claim, status, self.clock.now()), None)
         assert before is not None
         if before.lock_token != claim.token:
-            assert cron.parts.store.recurring.of(claim.name) == before
+            assert cron._parts.store.recurring.of(claim.name) == before
             assert len(statuses(cron)) == history
 
     def switch(self) -> None:
@@ -151,7 +151,7 @@ def test_a_long_life_at_random(
         cron.sync()
     for _ in range(150):
         life.step()
-        rows = life.crons[0].parts.store.recurring.all()
+        rows = life.crons[0]._parts.store.recurring.all()
         assert [row.name for row in rows] == list(NAMES)
         for row in rows:
             check(row, clock)
@@ -164,7 +164,7 @@ def test_a_long_life_at_random(
         for _ in range(3):
             life.crons[0].run_due(budget=Budget(tasks=None, seconds=None))
             clock.tick(1)
-    assert not any(row.running for row in life.crons[0].parts.store.recurring.all())
+    assert not any(row.running for row in life.crons[0]._parts.store.recurring.all())
     assert life.ran >= before + len(NAMES)
     found = Counter(statuses(life.crons[0]))
     assert sum(found.values()) - found["lost"] >= life.ran

@@ -41,7 +41,7 @@ class Scene:
         """The claim somebody made; of a free row, one that never was."""
         if self.claim is not None:
             return self.claim
-        row = self.cron.parts.store.recurring.of(NAME)
+        row = self.cron._parts.store.recurring.of(NAME)
         assert row is not None
         return Claim(
             id=row.id,
@@ -82,9 +82,9 @@ def live(scene: Scene) -> None:
 def expired(scene: Scene) -> None:
     live(scene)
     scene.until(399.5)
-    if scene.cron.parts.store.is_sqlite:
+    if scene.cron._parts.store.is_sqlite:
         # The first of the two looks that it takes there.
-        scene.cron.parts.runner._burial.look(scene.at, EPOCH, scene.at)
+        scene.cron._parts.runner._burial.look(scene.at, EPOCH, scene.at)
     scene.until(400)
 
 
@@ -92,20 +92,20 @@ def buried(scene: Scene) -> None:
     """Looked at while expired, and buried by somebody else before we acted."""
     expired(scene)
     lost = settled(scene.cron, scene.held, Status.LOST, scene.at)
-    assert scene.cron.parts.store.bury(lost, "host:1", scene.at)
+    assert scene.cron._parts.store.bury(lost, "host:1", scene.at)
 
 
 def renewed(scene: Scene) -> None:
     """Looked at while expired, and renewed by its slow owner before we acted."""
     expired(scene)
-    assert scene.cron.parts.store.renew(scene.held, scene.base + seconds(700))
+    assert scene.cron._parts.store.renew(scene.held, scene.base + seconds(700))
 
 
 STATES = (not_due, due, disabled, live, expired, buried, renewed)
 
 
 def do_claim(scene: Scene) -> object:
-    return scene.cron.parts.store.claim(stamp_at(scene.at)) is not None
+    return scene.cron._parts.store.claim(stamp_at(scene.at)) is not None
 
 
 def do_run_now(scene: Scene) -> object:
@@ -114,27 +114,27 @@ def do_run_now(scene: Scene) -> object:
 
 
 def do_renew(scene: Scene) -> object:
-    return scene.cron.parts.store.renew(scene.held, scene.at + seconds(300))
+    return scene.cron._parts.store.renew(scene.held, scene.at + seconds(300))
 
 
 def do_checkpoint(scene: Scene) -> object:
     until = scene.at + seconds(300)
-    kept = scene.cron.parts.store.checkpoint(scene.held, '{"page":2}', 2, 9, until)
-    row = scene.cron.parts.store.recurring.of(NAME)
+    kept = scene.cron._parts.store.checkpoint(scene.held, '{"page":2}', 2, 9, until)
+    row = scene.cron._parts.store.recurring.of(NAME)
     assert row is not None
     assert (row.progress, row.progress_done) == (({"page": 2}, 2) if kept else (None, None))
     return kept
 
 
 def do_record(scene: Scene) -> object:
-    return type(scene.cron.parts.store.record(settled(scene.cron, scene.held), None)).__name__
+    return type(scene.cron._parts.store.record(settled(scene.cron, scene.held), None)).__name__
 
 
 def do_record_after_a_change(scene: Scene) -> object:
     scene.cron.set_interval(NAME, "2m")
     held = scene.held
-    answer = scene.cron.parts.store.record(settled(scene.cron, held), None)
-    recorded = scene.cron.parts.runner._running._recorder.record(
+    answer = scene.cron._parts.store.record(settled(scene.cron, held), None)
+    recorded = scene.cron._parts.runner._running._recorder.record(
         held,
         Outcome(status=Status.OK),
         earliest=held.started_at,
@@ -145,12 +145,12 @@ def do_record_after_a_change(scene: Scene) -> object:
 
 
 def do_find_lost(scene: Scene) -> object:
-    return [one.claim.name for one in scene.cron.parts.store.abandoned(scene.at, EPOCH)]
+    return [one.claim.name for one in scene.cron._parts.store.abandoned(scene.at, EPOCH)]
 
 
 def do_bury(scene: Scene) -> object:
     lost = settled(scene.cron, scene.held, Status.LOST, scene.at)
-    return scene.cron.parts.store.bury(lost, "host:1", scene.at)
+    return scene.cron._parts.store.bury(lost, "host:1", scene.at)
 
 
 def do_disable(scene: Scene) -> object:
@@ -188,7 +188,7 @@ def do_forget(scene: Scene) -> object:
 
 
 def do_next_due(scene: Scene) -> object:
-    following = scene.cron.parts.store.next_due()[0]
+    following = scene.cron._parts.store.next_due()[0]
     return None if following is None else (following - scene.base).total_seconds()
 
 
@@ -356,7 +356,7 @@ def test_every_operation_in_every_state(
     found = []
     for number, state in enumerate(STATES):
         base = START + timedelta(days=number)
-        with cron.parts.store.engine.begin() as connection:
+        with cron._parts.store.engine.begin() as connection:
             connection.execute(delete(scheduled_task))
             connection.execute(delete(task_run))
         clock.set(base)

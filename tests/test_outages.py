@@ -61,13 +61,13 @@ def proxy(server: URL) -> Iterator[Proxy]:
 
 def count_records(cron: LazyCron, then: Callable[[int], None]) -> None:
     """Call `then` before each attempt to record, with its number."""
-    record, numbers = cron.parts.store.record, iter(range(1, 1000))
+    record, numbers = cron._parts.store.record, iter(range(1, 1000))
 
     def counted(settlement: Settlement, following: Stamp | None) -> object:
         then(next(numbers))
         return record(settlement, following)
 
-    cron.parts.store.record = counted  # type: ignore[assignment, method-assign]
+    cron._parts.store.record = counted  # type: ignore[assignment, method-assign]
 
 
 # ── between claim and record ─────────────────────────────────────────────────────────────────────
@@ -125,14 +125,14 @@ def test_an_outcome_that_no_database_took_is_in_the_log_file_and_its_run_is_lost
         cron.run_due()
     assert "gone  ok (not recorded)" in cron.log_tail(1)[0]
     assert "could not be recorded" in caplog.text
-    assert cron.parts.facts.outage is not None
+    assert cron._parts.facts.outage is not None
     proxy.accept()
     assert statuses(direct) == []
     clock.tick("10m")
     assert cron.run_due().runs == []
     assert statuses(direct) == ["lost"]
     assert row_of(direct, "gone")["lock_token"] is None
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
 
 
 # ── the answer to a record is lost ───────────────────────────────────────────────────────────────
@@ -279,7 +279,7 @@ class Site:
         self.app = LazyCronMiddleware(hello, cron)
         self.attempts = 0
         self.in_requests: list[str] = []
-        engine = cron.parts.store.engine
+        engine = cron._parts.store.engine
 
         @event.listens_for(engine, "do_connect")
         def connect(*values: object) -> None:
@@ -290,13 +290,13 @@ class Site:
         def execute(*values: Any) -> None:
             self._note(values[2])
 
-        read = cron.parts.statefile.read
+        read = cron._parts.statefile.read
 
         def reading(*values: Any) -> object:
             self._note("state file")
             return read(*values)
 
-        cron.parts.statefile.read = reading  # type: ignore[assignment, method-assign]
+        cron._parts.statefile.read = reading  # type: ignore[assignment, method-assign]
 
     def _note(self, what: str) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -370,7 +370,7 @@ def test_who_asks_for_a_tick_gets_one_tried_during_an_outage(
     proxy.accept()
     assert site.visit(f"/lazycron/{cron.cron_token}") == 200
     assert statuses(direct) == ["ok"]
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
 
 
 def test_missing_tables_are_no_outage(
@@ -383,7 +383,7 @@ def test_missing_tables_are_no_outage(
         assert site.visit() == 200
         site.rest()
         clock.tick()
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
     assert caplog.text.count("tables are missing") == 1
     cron.migrate()
     for _ in range(130):
@@ -406,7 +406,7 @@ def test_a_database_that_hangs_holds_a_tick_thread_and_neither_requests_nor_othe
     put_rows(direct, ["task"], due=START + timedelta(seconds=90))
     hanging.run_due()
     site, asked = Site(hanging), threading.Event()
-    next_due = hanging.parts.store.next_due
+    next_due = hanging._parts.store.next_due
 
     def stalling(*values: Any) -> object:
         if not asked.is_set():
@@ -414,7 +414,7 @@ def test_a_database_that_hangs_holds_a_tick_thread_and_neither_requests_nor_othe
             asked.set()
         return next_due(*values)
 
-    hanging.parts.store.next_due = stalling  # type: ignore[assignment, method-assign]
+    hanging._parts.store.next_due = stalling  # type: ignore[assignment, method-assign]
     clock.tick("61s")  # the state file is too old now to be believed
     assert site.visit() == 200
     assert asked.wait(PATIENCE)
@@ -424,7 +424,7 @@ def test_a_database_that_hangs_holds_a_tick_thread_and_neither_requests_nor_othe
     assert site.in_requests == []
     clock.tick("10s")
     assert [run.status for run in other.run_due().runs] == ["ok"]
-    state = other.parts.statefile.peek()
+    state = other._parts.statefile.peek()
     assert state is not None
     assert state.next == START + timedelta(seconds=90) + HOUR
     proxy.accept()
@@ -453,7 +453,7 @@ def test_a_read_only_database_is_an_outage(
     with pytest.raises(SQLAlchemyError) as caught:
         cron.run_due()
     assert fault_of(caught.value) is Fault.GONE
-    assert cron.parts.facts.outage is not None
+    assert cron._parts.facts.outage is not None
     site = Site(cron)
     assert site.visit() == 200
     site.rest()
@@ -466,7 +466,7 @@ def test_a_database_that_becomes_read_only_during_a_run_is_asked_again(
 ) -> None:
     """A failover to a replica, and back: the outcome waits for it."""
     cron = make_cron(server)
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
     writable = [False]
     verb = {
         "postgresql": "SET default_transaction_read_only = {}",
@@ -561,13 +561,13 @@ def test_a_server_out_of_connections_is_an_outage_that_ends(
             with pytest.raises(OperationalError) as caught:
                 cron.run_due()
             assert fault_of(caught.value) is Fault.GONE
-            assert cron.parts.facts.outage is not None
+            assert cron._parts.facts.outage is not None
     except OperationalError as error:
         pytest.skip(f"this server lets no such user in: {error.orig}")
     await_nobody(direct, few)
     # Renewal has a connection of its own where it can have one; here one must do for all.
     assert [run.status for run in cron.run_due().runs] == ["ok"]
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
     cron.close()
 
 
@@ -618,7 +618,7 @@ def test_a_file_locked_by_another_writer_means_not_claimed_and_no_error(
     cron.run_due()
     writer.begin()
     assert cron.run_due(now=START + HOUR).runs == []
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
     writer.end()
     assert [run.status for run in cron.run_due(now=START + HOUR).runs] == ["ok"]
     engine.dispose()
@@ -702,7 +702,7 @@ def test_a_process_that_starts_while_the_file_is_locked_picks_up_later(
         assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
             ("DEBUG", f"no tick: {said}")
         ]
-        assert cron.parts.facts.outage is None
+        assert cron._parts.facts.outage is None
         writer.end()
     assert cron.run_due(kind).decisions["task"].verdict == "deferred"
     engine.dispose()
@@ -721,7 +721,7 @@ def test_who_runs_a_task_by_name_is_told_that_the_file_is_locked(
     writer.begin()
     with pytest.raises(BusyError, match="the database is busy"):
         cron.run_now("task")
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
     writer.end()
     result = cron.run_now("task")
     assert result is not None
@@ -741,13 +741,13 @@ def test_a_tick_that_meets_a_lock_before_any_run_ends_quietly(
     """Whichever statement it is that waits in vain; the next tick runs what is due."""
     cron = make_cron(sqlite)
     cron.task(every="1h", name="task")(lambda: None)
-    put_rows(cron.parts.store.engine, ["task"], due=START)
+    put_rows(cron._parts.store.engine, ["task"], due=START)
 
     def locked(*_: object, **__: object) -> None:
         statement = "UPDATE scheduled_task"
         raise OperationalError(statement, {}, Busy(code, "Lock wait timeout exceeded"))
 
-    runner = cron.parts.runner
+    runner = cron._parts.runner
     with monkeypatch.context() as patch:
         if step == "sync":
             patch.setattr(runner._sync, "bring_in_when_due", locked)
@@ -755,7 +755,7 @@ def test_a_tick_that_meets_a_lock_before_any_run_ends_quietly(
             patch.setattr(runner._burial, "look", locked)
         report = cron.run_due()
     assert (report.runs, report.decisions["task"].verdict) == ([], "skipped")
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
     assert [run.status for run in cron.run_due().runs] == ["ok"]
 
 
@@ -789,10 +789,10 @@ def test_a_file_that_became_read_only_is_an_outage_and_its_outcome_waits(
     with pytest.raises(OperationalError) as caught:
         cron.run_due(now=START + HOUR)
     assert fault_of(caught.value) is Fault.GONE
-    assert cron.parts.facts.outage is not None
+    assert cron._parts.facts.outage is not None
     read_only[0] = False
     assert [run.status for run in cron.run_due(now=START + HOUR).runs] == ["ok"]
-    assert cron.parts.facts.outage is None
+    assert cron._parts.facts.outage is None
     engine.dispose()
 
 
@@ -805,7 +805,7 @@ def test_a_folder_that_is_gone_is_an_outage(tmp_path: Path, make_cron: MakeCron)
     folder.rename(elsewhere)
     assert site.visit() == 200
     site.rest()
-    assert cron.parts.facts.outage is not None
+    assert cron._parts.facts.outage is not None
     assert site.in_requests == []
     shutil.rmtree(folder, ignore_errors=True)  # the state file made it anew
     elsewhere.rename(folder)
@@ -831,7 +831,7 @@ def test_an_app_s_pool_of_one_connection_or_none_is_enough(
         raise RuntimeError(message)
 
     renewed = threading.Event()
-    leases = cron.parts.runner._running._leases
+    leases = cron._parts.runner._running._leases
     renew = leases._renew
 
     def renewing(*values: Any) -> bool:
@@ -853,7 +853,7 @@ def test_an_app_s_pool_of_one_connection_or_none_is_enough(
     put_rows(engine, ["a_long_one", *names], due=START - timedelta(seconds=1))
     statuses_seen = [run.status for run in cron.run_due().runs]
     assert statuses_seen == ["ok"] + ["failed"] * 20
-    own = cron.parts.store.engine
+    own = cron._parts.store.engine
     assert own is not app
     if pool.get("pool_size"):
         assert own.pool.checkedout() == 0  # type: ignore[attr-defined]
@@ -892,14 +892,14 @@ def test_a_process_goes_on_with_a_backup_that_was_moved_over_its_file(
     (tmp_path / "backup.db").rename(path)
     new = make_cron(sqlite)
     new.task(every="1h", name="task")(lambda: ran.append("new"))
-    assert statuses(new.parts.store.engine) == []
+    assert statuses(new._parts.store.engine) == []
     assert [run.task for run in new.run_due().runs] == ["task"]
     job = old.enqueue("job")
     assert job.id is not None
-    assert new.parts.store.jobs.by_id(job.id) is not None
+    assert new._parts.store.jobs.by_id(job.id) is not None
     assert [run.task for run in old.run_due().runs] == ["job"]
     assert ran == ["old", "new"]
-    assert statuses(new.parts.store.engine) == ["ok", "ok"]
+    assert statuses(new._parts.store.engine) == ["ok", "ok"]
     found = {problem.name: problem.text for problem in old.check()}
     assert "was opened at 2026-01-01 01:00:00 UTC" in found["database_replaced"]
     assert "database_replaced" not in {problem.name for problem in new.check()}
@@ -945,11 +945,11 @@ def test_a_file_that_stays_is_opened_once(tmp_path: Path, make_cron: MakeCron, q
     cron = make_cron(f"sqlite:///{name}{tmp_path}/app.db{query}")
     cron.task(every="1h", name="task")(lambda: None)
     cron.run_due()
-    pool = cron.parts.store.engine.pool
+    pool = cron._parts.store.engine.pool
     (tmp_path / "app.db").touch()
     cron.run_due()
     if query:
         remove(tmp_path / "app.db")
         cron.run_due()
-    assert cron.parts.store.engine.pool is pool
-    assert cron.parts.facts.replaced_at is None
+    assert cron._parts.store.engine.pool is pool
+    assert cron._parts.facts.replaced_at is None

@@ -80,7 +80,7 @@ class Forking:
 
     def backend(self) -> object:
         """Return the server's number for the connection this process has."""
-        engine = self.cron.parts.store.engine
+        engine = self.cron._parts.store.engine
         with engine.connect() as connection:
             return connection.execute(text(OWN_ID.get(engine.dialect.name, "SELECT 1"))).scalar()
 
@@ -115,7 +115,7 @@ class Forking:
             self._release.wait()
 
     def _hold_used(self) -> None:
-        runner = self.cron.parts.runner
+        runner = self.cron._parts.runner
         with runner._running._leases._changed, runner.activity._idle:
             self._hold()
 
@@ -189,7 +189,7 @@ def run(number):
 
 
 def open_files():
-    folder, name = "/proc/self/fd", os.path.basename(cron.parts.store.database)
+    folder, name = "/proc/self/fd", os.path.basename(cron._parts.store.database)
     links = [os.path.join(folder, one) for one in os.listdir(folder)]
     return [os.readlink(one) for one in links if os.path.exists(one) and name in os.readlink(one)]
 
@@ -324,7 +324,7 @@ def test_two_workers_of_a_server_run_each_due_time_once(
         visit_until(lambda: len(pids - {None}) == 2)
         for number, moment in enumerate(due, 1):
             set_row(engine, "beat", next_run_at=moment, scheduled_for=moment)
-            beside.parts.refresh_state()
+            beside._parts.refresh_state()
             visit_until(lambda number=number: len(statuses(engine)) >= number)  # type: ignore[misc]
     assert beats.read_text().split() == [moment.isoformat() for moment in due]
     assert statuses(engine) == ["ok"] * len(due)

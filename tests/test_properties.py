@@ -71,7 +71,7 @@ class Owner:
 
     def begin(self, name: str | None, renew_at: timedelta) -> None:
         """Claim what is due, or this task due or not, and be busy with it."""
-        now, store = self.clock.now(), self.cron.parts.store
+        now, store = self.clock.now(), self.cron._parts.store
         stamp = Stamp(due=now, start=now, token=new_token(), by="o:1", trigger="cli", floor=EPOCH)
         claim = store.claim(stamp) if name is None else store.claim_by_name(name, stamp)
         if claim is not None:
@@ -79,12 +79,12 @@ class Owner:
 
     def renew(self, held: Held) -> bool:
         """Renew a lease, as its thread does each third of it."""
-        return self.cron.parts.store.renew(held.claim, self.clock.now() + LEASE)
+        return self.cron._parts.store.renew(held.claim, self.clock.now() + LEASE)
 
     def finish(self, held: Held, status: Status) -> bool:
         """Record a run; tells whether it was."""
         self.held.remove(held)
-        recorded = self.cron.parts.runner._running._recorder.record(
+        recorded = self.cron._parts.runner._running._recorder.record(
             held.claim,
             Outcome(status=status, ms=1, error="as told" if status is Status.FAILED else None),
             earliest=held.claim.started_at,
@@ -196,7 +196,7 @@ class World(RuleBasedStateMachine):
             # Each has looked at the clock before: at its start, or in a tick.
             self.jumped_ahead_at = self.passed
         for owner in self.owners:
-            owner.cron.parts.runner.look_at_clock()
+            owner.cron._parts.runner.look_at_clock()
             owner.clock.jump(length)
 
     # what an operator does

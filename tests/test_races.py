@@ -206,7 +206,7 @@ def test_a_further_run_costs_one_commit_and_three_statements_or_one(
         cron.task(every="1h", name=name)(lambda: None)
     put_rows(engine, names, due=FAR_AWAY)
     cron.run_due()
-    own = cron.parts.store.engine
+    own = cron._parts.store.engine
     seen: list[tuple[Counter[str], int]] = []
     counts = Counts()
     counts.watch(own)
@@ -305,7 +305,7 @@ class Gate:
 
 def bury(cron: LazyCron, clock: ManualClock) -> None:
     """Look as often as it takes to bury a claim whose lease has ended: twice on SQLite."""
-    for _ in range(2 if cron.parts.store.is_sqlite else 1):
+    for _ in range(2 if cron._parts.store.is_sqlite else 1):
         assert cron.run_due().runs == []
         clock.tick()
 
@@ -347,7 +347,7 @@ class Renewals:
 
     def __init__(self, cron: LazyCron, clock: ManualClock) -> None:
         self._clock = clock
-        self._leases = cron.parts.runner._running._leases
+        self._leases = cron._parts.runner._running._leases
         self._renew = self._leases._renew
         self._leases._renew = self._seen
         self._done = threading.Semaphore(0)
@@ -401,13 +401,13 @@ def test_renewals_go_on_until_the_outcome_is_recorded(
         cron.task(every="1h", name="done")(lambda: None)
     put_rows(engine, ["done"], due=START)
     renewals = Renewals(a, clock)
-    record = a.parts.store.record
+    record = a._parts.store.record
 
     def slowly(settlement: Settlement, then: Stamp | None) -> object:
         gate.pass_through()
         return record(settlement, then)
 
-    a.parts.store.record = slowly  # type: ignore[assignment, method-assign]
+    a._parts.store.record = slowly  # type: ignore[assignment, method-assign]
     with ThreadPoolExecutor() as pool:
         run = pool.submit(a.run_due)
         gate.wait()
@@ -470,11 +470,11 @@ def test_a_task_that_holds_the_write_lock_for_three_leases_is_not_buried(
             cron.task(every="1h", name="writer")(writer)
         a.sync()
         b.sync()
-        engine = a.parts.store.engine
+        engine = a._parts.store.engine
         set_row(engine, "writer", next_run_at=LONG_AGO, scheduled_for=LONG_AGO)
         with ThreadPoolExecutor() as pool:
             run = pool.submit(a.run_due)
-            burial = b.parts.runner._burial
+            burial = b._parts.runner._burial
             while not run.done():
                 time.sleep(0.02)
                 now = datetime.now(UTC)
@@ -498,7 +498,7 @@ def test_a_slow_writer_of_the_state_file_cannot_hide_a_row_that_became_due_meanw
     a.sync()
     b.sync()
     gate, b_waits_or_is_done = Gate(), threading.Event()
-    next_due = a.parts.store.next_due
+    next_due = a._parts.store.next_due
     flock_within = statefile._flock_within
 
     def slowly(*values: Any) -> object:
@@ -511,10 +511,10 @@ def test_a_slow_writer_of_the_state_file_cannot_hide_a_row_that_became_due_meanw
             b_waits_or_is_done.set()
         return flock_within(descriptor, seconds)
 
-    monkeypatch.setattr(a.parts.store, "next_due", slowly)
+    monkeypatch.setattr(a._parts.store, "next_due", slowly)
     monkeypatch.setattr(statefile, "_flock_within", watched)
     with ThreadPoolExecutor() as pool:
-        writes_of_a = pool.submit(a.parts.refresh_state)
+        writes_of_a = pool.submit(a._parts.refresh_state)
         gate.wait()
         writes_of_b = pool.submit(b.enable, "off")
         writes_of_b.add_done_callback(lambda _: b_waits_or_is_done.set())
@@ -522,6 +522,6 @@ def test_a_slow_writer_of_the_state_file_cannot_hide_a_row_that_became_due_meanw
         gate.open()
         assert writes_of_a.result(PATIENCE).next is None
         writes_of_b.result(PATIENCE)
-    found = a.parts.statefile.peek()
+    found = a._parts.statefile.peek()
     assert found is not None
     assert found.next == START

@@ -41,7 +41,7 @@ def app(url: URL) -> Iterator[Engine]:
 
 def named(cron: LazyCron) -> State:
     """Read the state file, which must say something."""
-    state = cron.parts.statefile.peek()
+    state = cron._parts.statefile.peek()
     assert state is not None
     return state
 
@@ -73,14 +73,14 @@ def test_enqueueing_into_a_file_that_names_a_sooner_moment_asks_nothing_more(
 ) -> None:
     """One statement, and a file that is read, not written."""
     cron.enqueue("work", 1)
-    before = cron.parts.statefile.path.stat().st_mtime_ns
-    engine = cron.parts.store.engine
-    hasty = cron.parts.store._joining.hasty
+    before = cron._parts.statefile.path.stat().st_mtime_ns
+    engine = cron._parts.store.engine
+    hasty = cron._parts.store._joining.hasty
     with watch(engine) as found, watch(hasty) as also:
         cron.enqueue("work", 2)
     everything = [*found.statements, *(also.statements if hasty is not engine else [])]
     assert len(everything) == 1
-    assert cron.parts.statefile.path.stat().st_mtime_ns == before
+    assert cron._parts.statefile.path.stat().st_mtime_ns == before
     assert done == []
 
 
@@ -90,7 +90,7 @@ def test_a_slow_writer_cannot_hide_a_job_from_the_file(
     """He has asked before the commit, and writes after it: enqueueing waits for him, and looks."""
     asked, go_on = threading.Event(), threading.Event()
     cron.enqueue("work", 1)
-    store = cron.parts.store
+    store = cron._parts.store
     next_due = store.next_due
 
     def slowly(*values: object) -> object:
@@ -226,10 +226,10 @@ def test_a_look_before_a_slow_commit_is_visible_is_not_the_last(
     with app.begin() as connection:
         cron.using("work", connection=connection).enqueue(1)
     # Seen by nobody yet, as it were: the first look finds nothing.
-    with patch.object(cron.parts.store, "claim", return_value=None):
+    with patch.object(cron._parts.store, "claim", return_value=None):
         visit(trigger)
-    with patch.object(cron.parts.store, "next_due", return_value=(None, None)):
-        cron.parts.refresh_state()
+    with patch.object(cron._parts.store, "next_due", return_value=(None, None)):
+        cron._parts.refresh_state()
     assert done == []
     clock.tick("30s")
     visit(trigger)
@@ -240,7 +240,7 @@ def test_a_mark_lasts_until_a_look_that_comes_after_its_seconds(
     cron: LazyCron, done: list[object], clock: ManualClock, app: Engine
 ) -> None:
     """Then the file is believed again."""
-    facts = cron.parts.facts
+    facts = cron._parts.facts
     assert not facts.is_marked(clock.monotonic())
     with app.connect() as connection:
         cron.using("work", connection=connection).enqueue(1)
@@ -259,7 +259,7 @@ def test_another_hosts_process_finds_the_job_within_the_minute(
 ) -> None:
     """It shares the database only: its own file is older than a minute by then."""
     theirs: list[object] = []
-    other = make_cron(cron.parts.store.engine.url, state_file=tmp_path / "other.json")
+    other = make_cron(cron._parts.store.engine.url, state_file=tmp_path / "other.json")
     cron.task(name="work")(lambda n: n)
     other.task(name="work")(theirs.append)
     trigger = trigger_of(other)
@@ -299,7 +299,7 @@ def test_a_job_below_the_floor_is_found_at_once_by_its_own_process(
     cron.run_due()
     clock.tick(1)
     cron.run_due()
-    assert cron.parts.facts.floor_at(clock.monotonic()) > START
+    assert cron._parts.facts.floor_at(clock.monotonic()) > START
     cron.using("work", run_at=START - timedelta(minutes=30)).enqueue(1)
     cron.run_due()
     assert done == [1]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import click
 
-from lazycron.app import LazyCron
+from lazycron.app import LazyCron, parts_of
 from lazycron.cli.failures import of_database
 from lazycron.cli.heartbeat import Heartbeat
 from lazycron.cli.output import at
@@ -32,12 +32,12 @@ class Loop:
     """
 
     def __init__(self, cron: LazyCron, door: Door, show: Show) -> None:
-        self._parts = cron.parts
+        self._parts = parts_of(cron)
         self._clock = cron.settings.clock
-        self._stopping = cron.parts.runner.activity.stopping
+        self._stopping = parts_of(cron).runner.activity.stopping
         self._door = door
         self._show = show
-        self._heartbeat = Heartbeat(cron.parts, self._clock)
+        self._heartbeat = Heartbeat(parts_of(cron), self._clock)
         self._ask_at = 0.0
         self._told: Fault | None = None
 

@@ -2,6 +2,7 @@
 
 import click
 
+from lazycron.app import parts_of
 from lazycron.cli.failures import Failed
 from lazycron.cli.options import MAYBE_NAME, DurationType, json_option, name_argument
 from lazycron.cli.output import as_json, seen_from
@@ -106,7 +107,7 @@ def triggers(session: Session, traffic: str | None, admin: str | None, *, json_:
         session.acted("triggers", None, detail)
     clock = cron.settings.clock
     # Read anew: the state file may be a minute behind another host.
-    state = cron.parts.refresh_state(settings=True)
+    state = parts_of(cron).refresh_state(settings=True)
     if json_:
         as_json({"traffic": state.traffic, "admin": state.admin, "loop_at": state.loop_at})
         return

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import click
 
-from lazycron.app import LazyCron
+from lazycron.app import LazyCron, parts_of
 from lazycron.cli.failures import SIGNALLED, WRONG, Failed
 from lazycron.cli.loop import Loop
 from lazycron.cli.options import MAYBE_NAME, DurationType, json_option
@@ -85,7 +85,7 @@ def _loop(cron: LazyCron, tasks: int | None, seconds: Duration | None, *, json_:
 
 
 def _signals(cron: LazyCron, *, at_once: bool) -> Signals:
-    return Signals(cron.parts.runner.activity.stopping, at_once=at_once)
+    return Signals(parts_of(cron).runner.activity.stopping, at_once=at_once)
 
 
 def _door(signals: Signals, trigger: Trigger, budget: Budget) -> Door:
@@ -105,7 +105,7 @@ def _end(signals: Signals) -> None:
 
 def _run_now(cron: LazyCron, name: str, door: Door, *, json_: bool) -> None:
     with watched(silent=json_) as progressed:
-        result = cron.parts.runner.run_now(name, replace(door, progressed=progressed))
+        result = parts_of(cron).runner.run_now(name, replace(door, progressed=progressed))
     if result is None:
         if json_:
             as_json(None)
@@ -118,8 +118,8 @@ def _run_now(cron: LazyCron, name: str, door: Door, *, json_: bool) -> None:
 
 
 def _run_due(cron: LazyCron, door: Door, *, json_: bool) -> None:
-    report = cron.parts.runner.run_due(door)
-    facts = cron.parts.facts
+    report = parts_of(cron).runner.run_due(door)
+    facts = parts_of(cron).facts
     if not facts.installed and not report.runs:
         raise NotInstalledError
     if json_:
@@ -141,7 +141,7 @@ def _judge(runs: Sequence[RunResult]) -> None:
 
 
 def _not_run(cron: LazyCron, name: str) -> Failed:
-    store = cron.parts.store
+    store = parts_of(cron).store
     held = store.claim_of(name)
     if held is None or held.by == store.by:
         return Failed(f"the run of {name} could not be recorded; `lazycron log` has it")

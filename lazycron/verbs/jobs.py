@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -39,10 +38,8 @@ MOST_TRIES = 20
 class Enqueuing(Keeping):
     """The verbs about jobs."""
 
-    waker: Callable[[], None] | None = None
-
     @property
-    def enqueuer(self) -> Enqueuer:
+    def _enqueuer(self) -> Enqueuer:
         """The two functions by which a task reaches the store."""
         return Enqueuer(enqueue=self._enqueue, aenqueue=self._aenqueue)
 
@@ -59,7 +56,7 @@ class Enqueuing(Keeping):
 
     def using(self, name: Name, **options: Any) -> Using:
         """Wish for more about a task's next job; see `Task.using`."""
-        return Using(to_name(name), self.enqueuer).using(**options)
+        return Using(to_name(name), self._enqueuer).using(**options)
 
     @on_tables
     def jobs(self, status: str | None = None, limit: int = 100) -> list[Job]:
@@ -169,7 +166,7 @@ class Enqueuing(Keeping):
     def _checked(
         self, name: str, wish: Wish, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> "_Call":
-        task = self.parts.registry[name]
+        task = self._parts.registry[name]
         arguments = Arguments(args, kwargs, wish.key)
         names = check_call(task.function, task.run_parameter, arguments)
         # A snapshot at the call: a list changed afterwards does not change the job.
@@ -196,7 +193,7 @@ class Enqueuing(Keeping):
 
     def _enqueue_joined(self, call: "_Call", given: object) -> Job:
         connection = to_connection(given)
-        parts = self.parts
+        parts = self._parts
         job = self._put(parts.store.jobs, connection, call)
         at_commit(connection, self._committed)
         self._mark(parts)
@@ -246,13 +243,12 @@ class Enqueuing(Keeping):
 
     def _committed(self, connection: object) -> None:
         del connection
-        self._mark(self.parts)
+        self._mark(self._parts)
 
     def _mark(self, parts: Parts) -> None:
         """Let this process's next looks ask the database whatever the state file says."""
         parts.facts.mark(parts.reference.monotonic())
-        if self.waker is not None:
-            self.waker()
+        parts.edge.wake()
 
     def _tell(self, parts: Parts, due: datetime, now: datetime) -> None:
         """Let the state file name the new row's due time, and this request look at its end."""
@@ -263,12 +259,12 @@ class Enqueuing(Keeping):
         except DatabaseError:
             # The row is committed; who looks next, within a minute, finds it.
             logger.warning("the state file could not be refreshed", extra={"action": "no_refresh"})
-        if due <= now and self.waker is not None:
-            self.waker()
+        if due <= now:
+            parts.edge.wake()
 
     def _job(self, job_id: int) -> JobRow:
         _check_id(job_id)
-        row = self.parts.store.jobs.by_id(job_id)
+        row = self._parts.store.jobs.by_id(job_id)
         if row is None:
             message = f"no job has the id {job_id} (any more)"
             raise UnknownTaskError(message)

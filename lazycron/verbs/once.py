@@ -69,7 +69,7 @@ class Keeping(Managing):
 
         It writes nothing, since this may be a request that holds SQLite's write lock.
         """
-        parts = self.parts
+        parts = self._parts
         if not parts.runner.install():
             raise NotInstalledError
         if parts.reference.wants_sample:
@@ -78,10 +78,10 @@ class Keeping(Managing):
 
     def _say(self, error: DatabaseError, busy: str = BUSY) -> None:
         """Raise in lazycron's own words what can be said so; return from other errors."""
-        if self.parts.runner.is_missing(error):
+        if self._parts.runner.is_missing(error):
             raise NotInstalledError from error
         if fault_of(error) is Fault.BUSY:
-            raise BusyError(busy if self.parts.store.is_sqlite else None) from error
+            raise BusyError(busy if self._parts.store.is_sqlite else None) from error
 
 
 class _Keeper:
@@ -127,7 +127,7 @@ class _Keeper:
         now = cron._moment(None)  # noqa: SLF001 - as above
         for _ in range(FINISH_TRIES):
             try:
-                cron.parts.store.once.finish(joined, key, first.created_at, now)
+                cron._parts.store.once.finish(joined, key, first.created_at, now)  # noqa: SLF001 - as above
             except DatabaseError as error:
                 if connection is not None or fault_of(error) is not Fault.BUSY:
                     raise
@@ -143,7 +143,7 @@ class _Keeper:
         """Let the key go; what keeps it from that is told, the block's own error goes on."""
         try:
             joined = None if connection is None else to_connection(connection)
-            self._cron.parts.store.once.give_back(joined, key, first.created_at)
+            self._cron._parts.store.once.give_back(joined, key, first.created_at)  # noqa: SLF001 - as above
         except DatabaseError as error:
             # In a transaction that has failed the key goes with it.
             logger.log(

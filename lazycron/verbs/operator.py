@@ -65,7 +65,7 @@ def on_tables(
         try:
             return verb(self, *args, **kwargs)
         except DatabaseError as error:
-            if self.parts.runner.is_missing(error):
+            if self._parts.runner.is_missing(error):
                 raise NotInstalledError from error
             if fault_of(error) is Fault.BUSY:
                 raise BusyError(BUSY_NOW) from error
@@ -79,12 +79,12 @@ class Managing(ABC):
 
     @property
     @abstractmethod
-    def parts(self) -> Parts:
+    def _parts(self) -> Parts:
         """The parts of this process, wired at the first use."""
 
     def sync(self, now: Moment = None) -> bool:
         """Make rows for new tasks and store changed schedules; False: not installed yet."""
-        parts = self.parts
+        parts = self._parts
         try:
             if not parts.runner.install():
                 return False
@@ -106,12 +106,12 @@ class Managing(ABC):
         store = parts.store
         rows = {row.name: row for row in store.recurring.all()}
         jobs, refused = store.jobs.counts(), store.once.refused()
-        names = sorted(rows.keys() | jobs.keys() | {task.name for task in self.parts.registry})
+        names = sorted(rows.keys() | jobs.keys() | {task.name for task in self._parts.registry})
         counted = store.history.counted([name for name in names if name not in rows])
         return [
             status_of(
                 name,
-                self.parts.registry.get(name),
+                self._parts.registry.get(name),
                 rows.get(name),
                 parts.why,
                 moment,
@@ -150,7 +150,7 @@ class Managing(ABC):
 
     def zone_of(self, name: Name) -> tzinfo:
         """Return the zone whose clocks a task goes by; LazyCron's where they do not matter."""
-        parts, row = self.parts, self._row(to_name(name))
+        parts, row = self._parts, self._row(to_name(name))
         zone = parts.registry.schedule_of(row.name, row.schedule_now).zone
         return zone or to_zone(parts.settings.tz)
 
@@ -213,7 +213,7 @@ class Managing(ABC):
         try:
             return parse(row.schedule or "")
         except ScheduleError:
-            task = self.parts.registry.get(row.name)
+            task = self._parts.registry.get(row.name)
             if task is None or task.schedule is None:
                 raise
             return task.schedule
@@ -241,7 +241,7 @@ class Managing(ABC):
 
     def _release_one(self, held: Abandoned, what: str, *, force: bool) -> bool:
         """Take a claim off its row; False where either has changed since it was seen."""
-        parts, name, now = self.parts, held.claim.name, self._moment(None)
+        parts, name, now = self._parts, held.claim.name, self._moment(None)
         task = parts.registry.get(name)
         lease = (task.lease if task else None) or parts.settings.lease
         renewed = held.claim.lease_until - lease
@@ -277,7 +277,7 @@ class Managing(ABC):
         knows (its row would come back at once) and BusyError for one that is running.
         """
         name, parts = to_name(name), self._managing()
-        if name in self.parts.registry:
+        if name in self._parts.registry:
             message = f"{name} is registered, so its row would come back; disable it instead"
             raise ConfigurationError(message)
         self._row(name)
@@ -288,7 +288,7 @@ class Managing(ABC):
 
     def why(self, name: Name, now: Moment = None) -> Explanation:
         """Say why a task is not running now and what would make it run; never raises for that."""
-        parts, name, moment = self.parts, to_name(name), self._moment(now)
+        parts, name, moment = self._parts, to_name(name), self._moment(now)
         try:
             if not parts.runner.install():
                 return parts.why.not_installed()
@@ -310,10 +310,10 @@ class Managing(ABC):
         """Count a task's runs: by its row, else what the history still holds of its jobs."""
         if row is not None:
             return row.counters.get("runs", 0)
-        return self.parts.store.history.counted([name])[name].counters.get("runs", 0)
+        return self._parts.store.history.counted([name])[name].counters.get("runs", 0)
 
     def _surroundings(self) -> Surroundings:
-        parts = self.parts
+        parts = self._parts
         seen = parts.statefile.peek()
         state = parts.statefile.read(parts.settings.clock.now())
         return Surroundings(
@@ -328,19 +328,19 @@ class Managing(ABC):
         check_limit("limit", limit)
         wanted = None if name is None else to_name(name)
         found = self._managing().store.history.newest(wanted, limit)
-        if not found and wanted is not None and wanted not in self.parts.registry:
+        if not found and wanted is not None and wanted not in self._parts.registry:
             self._row(wanted)
         return found
 
     def log_tail(self, lines: int = 40) -> list[str]:
         """Return the newest lines of this host's log file, newest first."""
         check_limit("lines", lines)
-        return self.parts.logfile.tail(lines)
+        return self._parts.logfile.tail(lines)
 
     @on_tables
     def state(self) -> State:
         """Return what the state file says, asking the database where it says nothing."""
-        parts = self.parts
+        parts = self._parts
         found = parts.statefile.read(parts.settings.clock.now())
         if found is not None:
             return found
@@ -372,10 +372,10 @@ class Managing(ABC):
         """
         parts = self._managing()
         gone = sum(
-            parts.store.history.prune_beyond(name, self.parts.settings.keep_runs)
+            parts.store.history.prune_beyond(name, self._parts.settings.keep_runs)
             for name in (row.name for row in parts.store.recurring.all())
         )
-        before = self._moment(None) - self.parts.settings.keep_age
+        before = self._moment(None) - self._parts.settings.keep_age
         after: int | None = 0
         while after is not None:
             deleted, after = parts.store.history.prune_older(before, after)
@@ -386,7 +386,7 @@ class Managing(ABC):
 
     def migrate(self) -> None:
         """Bring the database's tables to this version's shape."""
-        parts = self.parts
+        parts = self._parts
         parts.runner.look_at_file()
         migrate(parts.store.engine)
         parts.facts.installed = True
@@ -394,14 +394,14 @@ class Managing(ABC):
     def acted(self, who: str, verb: str, name: str | None = None, detail: str = "") -> None:
         """Note in the database who did what."""
         at = self._moment(None)
-        self.parts.store.shared.act(who=who, verb=verb, name=name, detail=detail, at=at)
+        self._parts.store.shared.act(who=who, verb=verb, name=name, detail=detail, at=at)
 
     def check(self) -> list[Problem]:
         """Return what is wrong or advisable, each with what to do; empty if nothing is."""
-        return check(self.parts)
+        return check(self._parts)
 
     def _managing(self) -> Parts:
-        parts = self.parts
+        parts = self._parts
         if not parts.runner.install():
             raise NotInstalledError
         parts.runner.look_at_clock()
@@ -409,16 +409,16 @@ class Managing(ABC):
         return parts
 
     def _row(self, name: str) -> TaskRow:
-        row = self.parts.store.recurring.of(name)
+        row = self._parts.store.recurring.of(name)
         if row is None:
             raise _unknown(name)
         return row
 
     def _moment(self, now: Moment) -> datetime:
-        return self.parts.reference.now() if now is None else to_moment(now)
+        return self._parts.reference.now() if now is None else to_moment(now)
 
     def _refresh(self, *, settings: bool = False) -> State:
-        return self.parts.refresh_state(settings=settings)
+        return self._parts.refresh_state(settings=settings)
 
 
 def check_limit(name: str, value: object) -> None:

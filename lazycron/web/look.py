@@ -9,7 +9,7 @@ from datetime import datetime
 from math import inf
 from weakref import WeakValueDictionary, ref
 
-from lazycron.app import LazyCron
+from lazycron.app import LazyCron, attach, parts_of
 from lazycron.errors import LazyCronError
 from lazycron.executors.thread import Bridge, in_a_new_loop, on_loop
 from lazycron.model.report import TickReport
@@ -49,8 +49,7 @@ class Trigger:
         # the truth.
         self._crews: dict[int, Crew] = {}
         self._at_exit: set[int] = set()
-        cron.waker = self.wake
-        cron.closer = self.let_go
+        attach(cron, wake=self.wake, let_go=self.let_go)
 
     # called by the edges
 
@@ -199,7 +198,7 @@ class Trigger:
     def _do(self, crew: Crew, hand: Hand, errand: Errand, bridge: Bridge, *, stays: bool) -> None:
         # First the parts, then the question: a drain that comes in between stops these parts, so
         # that no run can begin which nobody waits for.
-        parts = self._cron.parts
+        parts = parts_of(self._cron)
         if crew.is_closed:
             return
         parts.facts.beat(self._cron.settings.clock.now())

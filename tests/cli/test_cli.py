@@ -256,7 +256,7 @@ def test_run_by_name_says_so_if_the_task_is_running(
     @other.task(every="day", name="nightly")
     def nightly() -> None:
         # The claim is signed with host and process; ours must look like another's.
-        cron.parts.store.by = "elsewhere:1"
+        cron._parts.store.by = "elsewhere:1"
         shown.append(call("run", "nightly"))
 
     call("list")

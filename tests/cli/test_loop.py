@@ -343,7 +343,7 @@ def test_missing_tables_are_said_once_and_looked_for_again(
     loop, ears = make_loop(cron)
     assert [loop._pass(), loop._pass()] == [ASK_EVERY, ASK_EVERY]
     assert capsys.readouterr().err.count("lazycron migrate") == 1
-    migrate(cron.parts.store.engine)
+    migrate(cron._parts.store.engine)
     loop._pass()
     assert capsys.readouterr().err == "lazycron: the tables are there\n"
     clock.tick(1)
@@ -370,7 +370,7 @@ def test_the_heartbeat_is_written_between_ticks_every_ten_seconds(
     other, _ = make_loop(make_cron(sqlite))
     clock.tick(1)
     other._pass()
-    cron.parts.runner.activity.stopping.set()
+    cron._parts.runner.activity.stopping.set()
     loop.run()
     assert cron.state().loop_at == clock.now()
     other._heartbeat.end()

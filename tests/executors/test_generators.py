@@ -101,7 +101,7 @@ def test_the_next_run_begins_anew(add: Add, cron: LazyCron, clock: ManualClock) 
     cron.sync()
     for _ in range(4):
         cron.run_due(budget=SECOND)
-    assert row_of(cron.parts.store.engine, "long")["progress"] is None
+    assert row_of(cron._parts.store.engine, "long")["progress"] is None
     clock.tick("1h")
     assert [run.status for run in cron.run_due(budget=Budget(5, 60)).runs] == ["ok"]
     assert seen == [0, 1, 2, 0, 1, 2]
@@ -422,7 +422,7 @@ def test_a_job_that_kills_its_process_ends_dead(
     on_lost: OnLost, limit: int, cron: LazyCron, clock: ManualClock, tmp_path: Path
 ) -> None:
     """After as many losses as its limit, or the first if it must not be repeated."""
-    url = cron.parts.store.engine.url
+    url = cron._parts.store.engine.url
     cron.task(name="poison", lease=LEASE, on_lost=on_lost, retry=Retry(limit=limit))(print)
     others: list[object] = []
     cron.task(name="other")(others.append)
@@ -438,7 +438,7 @@ def test_a_job_that_kills_its_process_ends_dead(
         for _ in range(2):
             # Buried, and not run: this process would live, the job's next due time is later.
             clock.tick()
-            cron.parts.runner._burial.look(clock.now(), START, clock.now())
+            cron._parts.runner._burial.look(clock.now(), START, clock.now())
         if waiting := cron.jobs("waiting"):
             due = [one.run_at for one in waiting if one.task == "poison"]
             clock.set(max([clock.now(), *due]) + timedelta(seconds=1))

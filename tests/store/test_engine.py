@@ -131,7 +131,7 @@ def test_no_connection_is_held_while_a_task_runs(url: URL, make_cron: MakeCron, 
     """Twenty failing tasks on a pool of one leave it as it was; on SQLite others lend one."""
     app = OWN[kind](url)
     cron = make_cron(app)
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
     found = []
 
     def out(engine: Engine) -> int:
@@ -166,7 +166,7 @@ def test_a_run_and_its_history_are_one_transaction(
     cron = make_cron(app, lease="1s")
     cron.task(every="hour", name="chore")(lambda: None)
     cron.sync()
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
 
     def spoil(*heard: object) -> tuple[str, object]:
         statement, parameters = str(heard[2]), heard[3]
@@ -226,7 +226,7 @@ def test_a_password_in_a_urls_query_is_in_no_message(
     assert "sesame" not in str(caught.value)
     found = []
     for query in ("", f"?{secret}", f"?{secret}2", "?options=-csearch_path=other"):
-        store = make_cron(f"postgresql://me@host/db{query}", state_file=tmp_path / "x").parts.store
+        store = make_cron(f"postgresql://me@host/db{query}", state_file=tmp_path / "x")._parts.store
         assert store.database == "postgresql+psycopg://me@host/db"
         assert "sesame" not in store.identity
         found.append(default_state_file(store))
@@ -286,7 +286,7 @@ def test_a_file_opened_by_url_gets_wal_and_a_busy_timeout(
     """An app's own engine keeps its settings."""
     cron = make_cron(f"sqlite:///{tmp_path}/new.db")
     cron.sync()
-    with cron.parts.store.engine.connect() as connection:
+    with cron._parts.store.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 5000
 

@@ -26,12 +26,12 @@ def settle(cron: LazyCron, clock: ManualClock, tasks: int) -> None:
         cron.run_now(f"task{number}")
     clock.tick("1h")
     cron.sync()
-    cron.parts.runner._pruning.by_age_at = clock.monotonic() + 60
+    cron._parts.runner._pruning.by_age_at = clock.monotonic() + 60
 
 
 def tick(cron: LazyCron) -> Watched:
     """Watch a visitor's tick."""
-    with watch(cron.parts.store.engine) as found:
+    with watch(cron._parts.store.engine) as found:
         cron.run_due("traffic")
     return found
 
@@ -58,7 +58,7 @@ def test_the_statements_and_transactions_of_a_tick(
     """As the documentation counts them."""
     settle(cron, clock, due)
     found = tick(cron)
-    dialect = cron.parts.store.engine.dialect.name
+    dialect = cron._parts.store.engine.dialect.name
     assert found.counted == COUNTED[dialect, due], "\n\n".join(found.statements)
 
 
@@ -78,7 +78,7 @@ def test_an_operators_tick_reads_all_rows_for_its_decisions(
 ) -> None:
     """One statement more than a visitor's."""
     settle(cron, clock, 0)
-    with watch(cron.parts.store.engine) as found:
+    with watch(cron._parts.store.engine) as found:
         cron.run_due("url")
     assert len(found.statements) == 4
 
@@ -94,7 +94,7 @@ def test_each_recurring_task_keeps_its_last_runs(url: URL, make_cron: MakeCron) 
     cron.run_now("quiet")
     looks, deletes = [], []
     for _ in range(6):
-        with watch(cron.parts.store.engine) as found:
+        with watch(cron._parts.store.engine) as found:
             cron.run_now("busy")
         looks.append(len(found.of("SELECT task_run.id", "name")))
         deletes.append(len(found.of("DELETE FROM task_run")))
@@ -117,7 +117,7 @@ def test_nothing_older_than_keep_age_is_kept(
     clock.tick("61m")
     looks = []
     for _ in range(4):
-        with watch(cron.parts.store.engine) as found:
+        with watch(cron._parts.store.engine) as found:
             cron.run_now("new")
         looks.append(len(found.of("SELECT task_run.id", "started_at")))
         clock.tick("20s")
@@ -152,7 +152,7 @@ def crowded(cron: LazyCron, clock: ManualClock) -> LazyCron:
     One in twenty is disabled and lies in the past, which no planner can tell from due ones.
     """
     settle(cron, clock, 3)
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
     put_rows(engine, [f"later{number}" for number in range(9_500)], due=START + 1000 * HOUR)
     put_rows(engine, [f"off{number}" for number in range(500)], due=START - 1000 * HOUR)
     with engine.begin() as connection:
@@ -164,7 +164,7 @@ def crowded(cron: LazyCron, clock: ManualClock) -> LazyCron:
 def test_claims_and_the_next_due_instant_come_from_the_index(crowded: LazyCron) -> None:
     """Among ten thousand rows, sorted by it as well."""
     index = "ix_scheduled_task_enabled_next_run_at_id"
-    engine = crowded.parts.store.engine
+    engine = crowded._parts.store.engine
     found = tick(crowded)
     claim = (
         ("FOR UPDATE",) if engine.dialect.name == "mariadb" else ("UPDATE", "lock_token IS NULL")
@@ -183,7 +183,7 @@ def test_whether_any_job_is_due_comes_from_the_index_too(
     crowded: LazyCron, clock: ManualClock
 ) -> None:
     """Asked once a minute, however many jobs wait for later or for code that knows them."""
-    engine = crowded.parts.store.engine
+    engine = crowded._parts.store.engine
     with engine.begin() as connection:
         connection.execute(text("UPDATE scheduled_task SET enabled = true"))
         later = "UPDATE scheduled_task SET {} = NULL WHERE name LIKE 'later%'"
@@ -212,7 +212,7 @@ def test_among_ten_thousand_jobs_without_a_key_the_keys_have_an_index(
     index = "uq_scheduled_task_name_key"
     job = cron.task(name="job")(lambda: None)
     settle(cron, clock, 1)
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
     held = job.using(key="k").enqueue()
     at = {"next_run_at": START, "scheduled_for": START, "created_at": START}
     with engine.begin() as connection:
@@ -220,7 +220,7 @@ def test_among_ten_thousand_jobs_without_a_key_the_keys_have_an_index(
         connection.execute(insert(scheduled_task), rows)
     if counted:
         count_rows(engine, "scheduled_task")
-    hasty = cron.parts.store._joining.hasty
+    hasty = cron._parts.store._joining.hasty
     found = tick(cron)
     claim = "FOR UPDATE" if engine.dialect.name == "mariadb" else "UPDATE"
     turn = explained(engine, found, claim, "last_status")
@@ -235,7 +235,7 @@ def test_refused_once_keys_are_counted_from_an_index(cron: LazyCron) -> None:
     """Among thousands that are kept for ever, and were never asked for again."""
     cron.task(every="hour", name="chore")(lambda: None)
     cron.sync()
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
     with engine.begin() as connection:
         kept = [{"key": f"key{number}", "created_at": START} for number in range(5000)]
         connection.execute(insert(once_key), kept)
@@ -250,13 +250,13 @@ def test_refused_once_keys_are_counted_from_an_index(cron: LazyCron) -> None:
 
 def test_the_floor_stands_in_every_look(crowded: LazyCron, clock: ManualClock) -> None:
     """So that unknown rows in front are walked past once a minute, and not by each statement."""
-    engine = crowded.parts.store.engine
+    engine = crowded._parts.store.engine
     with engine.begin() as connection:
         connection.execute(text("UPDATE scheduled_task SET enabled = true"))
     crowded.sync()
     crowded.run_due()
     clock.tick(1)
-    floor = crowded.parts.facts.floor_at(clock.monotonic())
+    floor = crowded._parts.facts.floor_at(clock.monotonic())
     assert floor == START + 2 * HOUR
     found = tick(crowded)
     looks = [

@@ -20,7 +20,7 @@ from tests.scenes import claim, claim_by_name, row_of, seconds, settled, statuse
 def bury(cron: LazyCron, clock: ManualClock) -> None:
     """Tick until what is lost is buried: twice, half a second apart, on SQLite."""
     cron.run_due()
-    if cron.parts.store.is_sqlite:
+    if cron._parts.store.is_sqlite:
         clock.tick("0.5s")
         cron.run_due()
 
@@ -75,7 +75,7 @@ def test_sqlite_takes_two_looks_half_a_second_apart_and_the_servers_one(
         clock.tick(passed)
         cron.run_due()
         found.append(row_of(cron, "hourly").running)
-    assert found == ([True, True, False] if cron.parts.store.is_sqlite else [False] * 3)
+    assert found == ([True, True, False] if cron._parts.store.is_sqlite else [False] * 3)
 
 
 def test_a_process_that_ends_after_its_tick_looks_twice_itself(
@@ -101,18 +101,18 @@ def test_a_writer_who_holds_the_file_makes_the_wait_begin_anew(
     cron.sync()
     held = claim_by_name(cron, "hourly", clock.now())
     clock.set(held.lease_until)
-    burial = cron.parts.runner._burial
+    burial = cron._parts.runner._burial
 
     def look() -> int:
         clock.tick("0.5s")
         return burial.look(clock.now(), EPOCH, clock.now())
 
     assert look() == 0
-    with cron.parts.store.engine.connect() as writer:
+    with cron._parts.store.engine.connect() as writer:
         writer.exec_driver_sql("BEGIN IMMEDIATE")
         assert look() == 0
     assert look() == 0
-    assert cron.parts.store.renew(held, clock.now() + seconds(300))
+    assert cron._parts.store.renew(held, clock.now() + seconds(300))
     assert look() == 0
     clock.tick("5m")
     assert [look(), look()] == [0, 1]
@@ -186,7 +186,7 @@ def test_a_run_that_died_while_disabled_shows_when_it_is_enabled_or_run(
         bury(cron, clock)
         assert statuses(cron) == ["lost"]
         return
-    if cron.parts.store.is_sqlite:
+    if cron._parts.store.is_sqlite:
         assert cron.run_now("hourly") is None  # its first look; a test's clock stands still
         clock.tick("0.5s")
     result = cron.run_now("hourly")
@@ -201,7 +201,7 @@ def test_a_slow_owner_renews_between_the_look_and_the_burial(
     """The burial finds the lease changed and leaves it; its owner records as if nothing was."""
     cron.task(every="hour", name="hourly")(lambda: None)
     cron.sync()
-    store = cron.parts.store
+    store = cron._parts.store
     held = claim_by_name(cron, "hourly", clock.now())
     clock.set(held.lease_until)
     cron.run_due("traffic") if store.is_sqlite else None
@@ -246,14 +246,14 @@ def test_ten_expired_leases_and_more_are_all_buried(cron: LazyCron, clock: Manua
     clock.tick("5m")
     for _ in range(6):
         clock.tick("0.5s")
-        cron.parts.runner._burial.look(clock.now(), EPOCH, clock.now())
+        cron._parts.runner._burial.look(clock.now(), EPOCH, clock.now())
     assert statuses(cron) == ["lost"] * 25
-    assert not any(row.running for row in cron.parts.store.recurring.all())
+    assert not any(row.running for row in cron._parts.store.recurring.all())
 
 
 def renewals(cron: LazyCron) -> Callable[[], None]:
     """Return what waits until the next renewal of a lease of this LazyCron is over."""
-    leases = cron.parts.leases
+    leases = cron._parts.leases
     came = threading.Event()
     keep = leases._keep
 
@@ -283,7 +283,7 @@ def test_a_live_run_keeps_its_lease(cron: LazyCron, clock: ManualClock) -> None:
             clock.tick(2)
             renewed()
             ends.append((row_of(cron, "long").next_run_at - clock.now()).total_seconds())
-            assert cron.parts.store.abandoned(clock.now(), EPOCH) == []
+            assert cron._parts.store.abandoned(clock.now(), EPOCH) == []
 
     result = cron.run_now("long")
     assert result is not None
@@ -337,7 +337,7 @@ def test_the_renewal_thread_ends_with_its_lazycron(sqlite: URL, make_cron: MakeC
     cron = make_cron(sqlite)
     cron.task(every="hour", name="hourly")(lambda: None)
     cron.run_now("hourly")
-    thread = cron.parts.leases._thread
+    thread = cron._parts.leases._thread
     assert thread is not None
     assert thread.is_alive()
     cron.close()
@@ -353,7 +353,7 @@ def test_the_state_file_names_the_lease_end_while_a_task_runs(
 
     @cron.task(every="hour", lease="5m")
     def long() -> None:
-        state = cron.parts.statefile.read(clock.now())
+        state = cron._parts.statefile.read(clock.now())
         assert state is not None
         said.append(state.next)
 

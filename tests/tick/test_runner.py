@@ -390,7 +390,7 @@ def test_a_task_may_run_another_task(cron: LazyCron) -> None:
 
     assert cron.run_now("outer") is not None
     assert [(run.task, run.status) for run in cron.history()] == [("outer", "ok"), ("inner", "ok")]
-    assert not cron.parts.runner.activity._run_began
+    assert not cron._parts.runner.activity._run_began
 
 
 def test_run_now_says_what_it_cannot_run(cron: LazyCron) -> None:
@@ -406,7 +406,7 @@ def test_run_now_makes_a_row_that_somebody_forgot(cron: LazyCron, clock: ManualC
     """Within the minute in which this process does not compare rows and tasks."""
     cron.task(every="minute", name="minute")(lambda: None)
     cron.run_due()
-    assert cron.parts.store.recurring.forget("minute")
+    assert cron._parts.store.recurring.forget("minute")
     clock.tick(1)
     result = cron.run_now("minute")
     assert result is not None
@@ -488,5 +488,5 @@ def test_the_door_is_told_of_each_stored_checkpoint(cron: LazyCron) -> None:
     door = Door(
         trigger="cli", budget=Budget(None, None), progressed=lambda *what: told.append(what)
     )
-    cron.parts.runner.run_now("walk", door)
+    cron._parts.runner.run_now("walk", door)
     assert told == [("walk", 1, 2), ("walk", None, None)]

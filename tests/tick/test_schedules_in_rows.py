@@ -335,7 +335,7 @@ def test_a_tick_asks_about_missed_times_only_where_a_task_wants_it(cron: LazyCro
         cron.run_due("traffic")
         return len(statements)
 
-    event.listen(cron.parts.store.engine, "before_cursor_execute", count)
+    event.listen(cron._parts.store.engine, "before_cursor_execute", count)
     cron.task(every="1h", name="plain")(print)
     plain = counted()
     cron.task(every="1h", missed="skip", name="chore")(print)
@@ -361,7 +361,7 @@ def test_a_task_for_some_triggers_is_run_by_no_other(cron: LazyCron, clock: Manu
         False,
         True,
     ]
-    assert cron.parts.statefile.peek() == state
+    assert cron._parts.statefile.peek() == state
     report = cron.run_due("loop")
     assert [run.task for run in report.runs] == ["chore"]
     assert cron.state().next_for("loop") == START + 2 * HOUR
@@ -441,7 +441,7 @@ def reset(cron: LazyCron, deploy: Callable[..., LazyCron]) -> None:
 def edited(cron: LazyCron, deploy: Callable[..., LazyCron]) -> None:
     """Change the row's schedule by hand, and run it."""
     del deploy
-    set_row(cron.parts.store.engine, "chore", schedule="every 10m")
+    set_row(cron._parts.store.engine, "chore", schedule="every 10m")
     cron.run_now("chore")
 
 
@@ -590,7 +590,7 @@ def test_a_row_whose_schedule_a_hand_has_garbled_is_passed_by(
 ) -> None:
     """Nothing is missed for it, and the code's schedule settles it."""
     add(cron, every="1h", missed="skip", grace="1m", between="02:00-05:00")
-    set_row(cron.parts.store.engine, "chore", schedule=text)
+    set_row(cron._parts.store.engine, "chore", schedule=text)
     assert ran(cron, clock, "2026-01-01 12:00")
     assert next_of(cron) == at("2026-01-02 02:00")
 

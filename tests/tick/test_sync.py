@@ -155,7 +155,7 @@ def test_a_task_that_lost_its_schedule_loses_its_row(url: URL, make_cron: MakeCr
     cron = make_cron(url)
     cron.task(name="chore")(lambda: None)
     assert cron.sync()
-    assert cron.parts.store.recurring.of("chore") is None
+    assert cron._parts.store.recurring.of("chore") is None
 
 
 def test_enabled_is_the_first_value_only(url: URL, make_cron: MakeCron) -> None:
@@ -181,7 +181,7 @@ def test_two_processes_that_make_a_row_at_once_make_one(
     with monkeypatch.context() as blind:
         blind.setattr(Store, "known_rows", lambda _: [])
         assert late.sync()
-    assert [row.name for row in late.parts.store.recurring.all()] == ["chore"]
+    assert [row.name for row in late._parts.store.recurring.all()] == ["chore"]
 
 
 # Rows nobody's code knows
@@ -221,10 +221,10 @@ def test_a_row_that_nobody_has_known_for_fourteen_days_is_forgotten(
     other.sync()
     clock.tick("13d")
     other.run_due("traffic")
-    assert {row.name for row in other.parts.store.recurring.all()} == {"chore", "held", "known"}
+    assert {row.name for row in other._parts.store.recurring.all()} == {"chore", "held", "known"}
     clock.tick("25h")
     other.run_due("traffic")
-    assert {row.name for row in other.parts.store.recurring.all()} == {"held", "known"}
+    assert {row.name for row in other._parts.store.recurring.all()} == {"held", "known"}
 
 
 def test_a_process_never_forgets_what_it_knows(
@@ -281,14 +281,14 @@ def test_a_crowd_of_unknown_rows_is_walked_past_once_a_minute(
     cron = make_cron(url)
     ran = []
     cron.task(every="minute", name="known")(lambda: ran.append(clock.now()))
-    crowd = 100_000 if cron.parts.store.is_sqlite else 3_000
+    crowd = 100_000 if cron._parts.store.is_sqlite else 3_000
     put_rows(
-        cron.parts.store.engine,
+        cron._parts.store.engine,
         [f"unknown{number}" for number in range(crowd)],
         due=START - timedelta(days=1),
     )
     cron.run_due()
-    facts = cron.parts.facts
+    facts = cron._parts.facts
     assert facts.unknown_rows
     # The known row is due in a minute: all before now is unknown.
     assert facts.floor_at(clock.monotonic()) == START
@@ -299,7 +299,7 @@ def test_a_crowd_of_unknown_rows_is_walked_past_once_a_minute(
     assert [run.task for run in cron.run_due("traffic").runs] == ["known"]
     assert facts.floor_at(clock.monotonic()) == START + seconds(60)
     # Another process that shares the file may know these rows.
-    state = cron.parts.statefile.read(clock.now())
+    state = cron._parts.statefile.read(clock.now())
     assert state is not None
     assert state.next == clock.now() + seconds(60)
     assert ran == [START + seconds(60)]
@@ -313,7 +313,7 @@ def test_the_state_file_says_at_most_a_minute_while_there_are_unknown_rows(
     cron.task(every="2h", name="known")(lambda: None)
     cron.sync()
     assert cron.state().next == START + timedelta(hours=2)
-    put_rows(cron.parts.store.engine, ["unknown"], due=START + HOUR)
+    put_rows(cron._parts.store.engine, ["unknown"], due=START + HOUR)
     cron.sync()
     assert cron.state().next == START + seconds(60)
     cron.disable("unknown")
@@ -327,7 +327,7 @@ def test_a_row_enabled_beneath_the_floor_runs_within_a_minute(
     """It stays due as it was, which lies before what this process looks at."""
     cron = make_cron(url)
     cron.task(every="1h", name="known", enabled=False)(lambda: None)
-    put_rows(cron.parts.store.engine, ["unknown"], due=START)
+    put_rows(cron._parts.store.engine, ["unknown"], due=START)
     cron.run_due()
     clock.tick("3h")
     cron.run_due()
@@ -407,9 +407,9 @@ def test_create_tables_makes_them_at_the_first_use(bare: URL, make_cron: MakeCro
     cron = make_cron(bare, create_tables=True)
     cron.task(every="minute", name="minute")(lambda: None)
     assert cron.run_due().decisions["minute"].verdict == "deferred"
-    metadata.drop_all(cron.parts.store.engine)
+    metadata.drop_all(cron._parts.store.engine)
     silent = make_cron(bare)
-    assert silent.sync() is silent.parts.store.is_sqlite
+    assert silent.sync() is silent._parts.store.is_sqlite
 
 
 @pytest.mark.parametrize("create", [True, False])
@@ -421,7 +421,7 @@ def test_tables_dropped_under_a_running_process(
     cron.migrate()
     cron.task(every="minute", name="minute")(lambda: None)
     cron.run_due()
-    metadata.drop_all(cron.parts.store.engine)
+    metadata.drop_all(cron._parts.store.engine)
     clock.tick("60s")
     report = cron.run_due()
     assert report.runs == []
@@ -433,8 +433,8 @@ def test_tables_dropped_under_a_running_process(
     for verb in (cron.overview, cron.history, cron.state, lambda: cron.run_now("minute")):
         cron.close()
         cron.sync()
-        metadata.drop_all(cron.parts.store.engine)
-        cron.parts.statefile.path.unlink()
+        metadata.drop_all(cron._parts.store.engine)
+        cron._parts.statefile.path.unlink()
         with pytest.raises(NotInstalledError):
             verb()
         assert cron.why("minute").reason == ("no_row" if create else "not_installed")
@@ -447,7 +447,7 @@ def test_tables_dropped_during_a_run_do_not_hold_it_up(
     """Its outcome goes to the log file at once: no wait will bring the row back."""
     cron = make_cron(bare, create_tables=False)
     cron.migrate()
-    cron.task(every="minute", name="minute")(lambda: metadata.drop_all(cron.parts.store.engine))
+    cron.task(every="minute", name="minute")(lambda: metadata.drop_all(cron._parts.store.engine))
     cron.run_due()
     clock.tick("60s")
     assert cron.run_due().runs == []

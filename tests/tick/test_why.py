@@ -46,7 +46,7 @@ def unknown_name(scene: Scene) -> LazyCron:
 
 def unknown_code(scene: Scene) -> LazyCron:
     cron = scene.make(scene.url)
-    put_rows(cron.parts.store.engine, [NAME], due=scene.clock.now())
+    put_rows(cron._parts.store.engine, [NAME], due=scene.clock.now())
     return cron
 
 
@@ -64,7 +64,7 @@ def no_row(scene: Scene) -> LazyCron:
 
 def not_installed(scene: Scene) -> LazyCron:
     cron = scene.cron(create_tables=False)
-    metadata.drop_all(cron.parts.store.engine)
+    metadata.drop_all(cron._parts.store.engine)
     return cron
 
 
@@ -143,7 +143,7 @@ def window(scene: Scene) -> LazyCron:
 def visit(cron: LazyCron, *, stall: bool = False) -> None:
     """Let a request look, in this thread; with `stall` nothing is run although it is due."""
     if stall:
-        cron.parts.facts.beat(cron.settings.clock.now())
+        cron._parts.facts.beat(cron.settings.clock.now())
     else:
         trigger_of(cron).look_here("traffic")
 
@@ -172,7 +172,7 @@ def off(scene: Scene) -> LazyCron:
 def loop(scene: Scene) -> LazyCron:
     cron = scene.cron()
     scene.clock.tick("2h")
-    beats = Heartbeat(cron.parts, scene.clock)
+    beats = Heartbeat(cron._parts, scene.clock)
     beats.beat()
     scene.clock.tick("20s")
     visit(cron)
@@ -181,7 +181,7 @@ def loop(scene: Scene) -> LazyCron:
 
 def hanging_ticks(scene: Scene) -> LazyCron:
     cron = scene.cron()
-    activity = cron.parts.runner.activity
+    activity = cron._parts.runner.activity
     for thread in range(4):
         activity._run_began[-1 - thread] = scene.clock.monotonic()
     scene.clock.tick("2h")
@@ -191,7 +191,7 @@ def hanging_ticks(scene: Scene) -> LazyCron:
 
 def budget(scene: Scene) -> LazyCron:
     cron = scene.cron(budget=Budget(tasks=1))
-    put_rows(cron.parts.store.engine, ["older"], due=scene.clock.now())
+    put_rows(cron._parts.store.engine, ["older"], due=scene.clock.now())
     cron.task(every="hour", name="older")(lambda: None)
     scene.clock.tick("1h")
     cron.run_due("traffic")
@@ -218,7 +218,7 @@ def no_request(scene: Scene) -> LazyCron:
 
 def state_file(scene: Scene) -> LazyCron:
     cron = due(scene)
-    cron.parts.statefile.problem = "state file /state.json: No space left on device"
+    cron._parts.statefile.problem = "state file /state.json: No space left on device"
     return cron
 
 
@@ -373,9 +373,9 @@ def test_asking_why_is_no_look(sqlite: URL, make_cron: MakeCron, clock: ManualCl
     """It leaves the state file alone: asked twice, it gives the same answer."""
     cron = Scene(make_cron, sqlite, clock).cron()
     clock.tick("2h")
-    before = cron.parts.statefile.path.read_bytes()
+    before = cron._parts.statefile.path.read_bytes()
     assert [cron.why(NAME).reason for _ in range(2)] == [Reason.NO_REQUEST] * 2
-    assert cron.parts.statefile.path.read_bytes() == before
+    assert cron._parts.statefile.path.read_bytes() == before
 
 
 def test_a_tick_says_what_why_says(sqlite: URL, make_cron: MakeCron, clock: ManualClock) -> None:
@@ -440,7 +440,7 @@ def test_a_database_that_can_be_read_but_not_ticked_on_is_told(
     cron.task(every="1h", name="hourly")(lambda: None)
     cron.run_due()
     clock.tick("2h")
-    cron.parts.facts.out_of_order("InternalError", clock.now(), clock.monotonic())
+    cron._parts.facts.out_of_order("InternalError", clock.now(), clock.monotonic())
     found = cron.why("hourly")
     assert found.reason is Reason.UNREACHABLE
     assert "since 2026-01-01 02:00:00 UTC (InternalError)" in str(found)
@@ -455,7 +455,7 @@ def test_jobs_are_told_of_where_there_is_no_row(
     assert "it has jobs: 1 waiting, the first due at 2026-01-01 00:00:00 UTC" in str(
         cron.why("mail")
     )
-    stranger = LazyCron(url, clock=clock, state_file=cron.parts.statefile.path)
+    stranger = LazyCron(url, clock=clock, state_file=cron._parts.statefile.path)
     found = stranger.why("mail")
     assert found.reason is Reason.UNKNOWN_CODE
     assert "they run when its code is back" in str(found)

@@ -75,7 +75,7 @@ def test_missing_tables_are_named(url: URL, make_cron: MakeCron) -> None:
     """All of them by no name, some by theirs; `migrate` makes them."""
     cron = make_cron(url, create_tables=False)
     cron.sync()
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
     try:
         task_run.drop(engine)
         once_key.drop(engine)
@@ -102,7 +102,7 @@ def test_tables_of_another_version_are_named(
     cron = make_cron(url, create_tables=False)
     cron.migrate()
     assert cron.check() == []
-    engine = cron.parts.store.engine
+    engine = cron._parts.store.engine
     with engine.begin() as connection:
         connection.execute(update(lazycron_version).values(version_num=revision))
     try:
@@ -123,9 +123,9 @@ def test_a_missing_table_is_made_anew_where_lazycron_makes_its_tables(
     cron = make_cron(url, create_tables=True)
     cron.task(every="hour", name="hourly")(lambda: None)
     cron.sync()
-    scheduled_task.drop(cron.parts.store.engine)
+    scheduled_task.drop(cron._parts.store.engine)
     assert names(make_cron(url, create_tables=True)) == []
-    scheduled_task.drop(cron.parts.store.engine)
+    scheduled_task.drop(cron._parts.store.engine)
     cron.run_due()
     assert cron.run_due().decisions["hourly"].verdict == "deferred"
     assert cron.check() == []
@@ -133,7 +133,7 @@ def test_a_missing_table_is_made_anew_where_lazycron_makes_its_tables(
 
 def test_rows_without_code_are_named(cron: LazyCron) -> None:
     """Enabled ones."""
-    put_rows(cron.parts.store.engine, ["gone", "off"], due=START)
+    put_rows(cron._parts.store.engine, ["gone", "off"], due=START)
     cron.disable("off")
     (problem,) = cron.check()
     assert problem.text == "rows without code here: gone; `lazycron forget NAME` removes one"

@@ -272,7 +272,7 @@ def test_a_loss_of_the_old_arguments_run_is_no_attempt_at_the_new_ones(
     job = work.using(key="k").enqueue(1)
     cron.sync()
     held = claim(cron, clock.now())
-    identify = cron.parts.runner._running._identify
+    identify = cron._parts.runner._running._identify
     before = Run(held, Hands(save=never, stopping=bool, identify=identify), None)
     replaced = work.using(key="k", on_conflict="replace").enqueue(2)
     assert (replaced.id, replaced.status) == (job.id, "running")
@@ -368,7 +368,7 @@ def test_arguments_replaced_while_a_job_is_claimed_by_name_are_the_ones_that_run
         seen.append((n, run.attempt))
 
     work.using(key="k").enqueue(1)
-    own, replaced = cron.parts.store.engine, list[bool]()
+    own, replaced = cron._parts.store.engine, list[bool]()
 
     def replace(*heard: object) -> None:
         if not replaced and str(heard[2]).startswith("UPDATE scheduled_task SET next_run_at"):
@@ -392,7 +392,7 @@ def test_arguments_replaced_between_a_look_and_a_burial_are_not_buried(
     cron.sync()
     claim(cron, clock.now())
     clock.tick("10m")
-    store = cron.parts.store
+    store = cron._parts.store
     write = store.bury
 
     def replacing(*values: Any) -> bool:
@@ -417,7 +417,7 @@ def never(text: str, done: int | None, total: int | None) -> bool:
 def bury(cron: LazyCron, clock: ManualClock) -> None:
     """Look twice, as it takes on SQLite."""
     for _ in range(2):
-        cron.parts.runner._burial.look(clock.now(), EPOCH, clock.now())
+        cron._parts.runner._burial.look(clock.now(), EPOCH, clock.now())
         clock.tick("1s")
 
 
@@ -634,7 +634,7 @@ def test_a_thousand_jobs_of_one_connection_add_one_listener(
 ) -> None:
     """A script's connection may live for days."""
     marks = []
-    cron.waker = lambda: marks.append(1)
+    cron._edge.wake = lambda: marks.append(1)
     with app.connect() as connection:
         for _ in range(3):
             cron.using("work", connection=connection).enqueue(1)
@@ -809,9 +809,9 @@ def test_a_flood_of_due_jobs_starves_no_recurring_task_and_fills_no_memory(
         cron.task(every="10s", name="beat")(lambda: None)
         cron.sync()
         put_jobs(engine, "work", number)
-        cron.parts.sync.look_again()
+        cron._parts.sync.look_again()
         for _ in range(400):  # drivers keep traces of some hundred cursors of each connection
-            cron.parts.store.recurring.of("beat")
+            cron._parts.store.recurring.of("beat")
         while ran < number:
             if ticks % 50 == 0:
                 peaks.append(tracemalloc.get_traced_memory()[1])
@@ -843,7 +843,7 @@ def test_the_recurring_slots_claim_does_not_walk_the_due_index(
         table = " TABLE" if engine.dialect.name == "mariadb" else ""
         connection.exec_driver_sql(f"ANALYZE{table} scheduled_task")
         connection.commit()
-    slot = cron.parts.store._known.all.claiming.first_recurring(scheduled_task.c.id)
+    slot = cron._parts.store._known.all.claiming.first_recurring(scheduled_task.c.id)
     values = {"c_due": START, "c_floor": EPOCH}
     compiled = slot.compile(dialect=engine.dialect).construct_expanded_state(values)
     given = {

@@ -314,7 +314,7 @@ def test_only_a_dead_job_can_be_retried_and_only_a_job(cron: LazyCron) -> None:
     job = cron.enqueue("work")
     with pytest.raises(BusyError, match=f"job {job.id} of work is waiting, not dead"):
         cron.retry_job(job.id or 0)
-    row = cron.parts.store.recurring.of("hourly")
+    row = cron._parts.store.recurring.of("hourly")
     assert row is not None
     for wrong in ("1", True, None, 0, 2**63):
         with pytest.raises(UnknownTaskError, match="whole number from 1 up"):
@@ -482,7 +482,7 @@ def test_verbs_about_jobs_say_that_the_tables_are_missing(
     for verb in verbs:
         with pytest.raises(NotInstalledError):
             verb(stranger)
-    parts = cron.parts
+    parts = cron._parts
     for verb in verbs:
         parts.facts.installed = True
         with pytest.raises(NotInstalledError):

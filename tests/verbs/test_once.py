@@ -326,14 +326,14 @@ def test_a_coroutine_that_is_cancelled_while_it_registers_leaves_no_key(
 ) -> None:
     """The registration is under way in a thread by then."""
     going, go_on = threading.Event(), threading.Event()
-    register = cron.parts.store.once.register
+    register = cron._parts.store.once.register
 
     def slowly(*values: object) -> bool:
         going.set()
         assert go_on.wait(20)
         return register(*values)  # type: ignore[arg-type]
 
-    cron.parts.store.once.register = slowly  # type: ignore[assignment, method-assign]
+    cron._parts.store.once.register = slowly  # type: ignore[assignment, method-assign]
 
     async def enter() -> None:
         async with cron.aonce("key"):

@@ -35,7 +35,7 @@ def test_overview_shows_every_task_at_a_glance(cron: LazyCron, clock: ManualCloc
         return "42 sheep."
 
     cron.task(name="only_enqueued")(lambda: None)
-    put_rows(cron.parts.store.engine, ["gone"], due=START + 2 * HOUR)
+    put_rows(cron._parts.store.engine, ["gone"], due=START + 2 * HOUR)
     cron.sync()
     clock.tick("1h")
     cron.run_due("url")
@@ -148,7 +148,7 @@ def test_reset_of_a_row_whose_schedule_a_hand_has_garbled_uses_the_code(cron: La
     """Such a row runs by the code's schedule meanwhile, and stops nobody."""
     cron.task(every="hour", name="hourly")(lambda: None)
     cron.sync()
-    set_row(cron.parts.store.engine, "hourly", schedule="now and then", counters="[", progress="{")
+    set_row(cron._parts.store.engine, "hourly", schedule="now and then", counters="[", progress="{")
     assert cron.run_now("hourly") is not None
     assert row_of(cron, "hourly").next_run_at == START + HOUR
     assert cron.overview()[0].schedule == "now and then"
@@ -166,7 +166,7 @@ def test_release_needs_force_for_a_claim_renewed_lately(cron: LazyCron, clock: M
     clock.tick("149s")
     with pytest.raises(BusyError, match="host:1, which renewed its lease lately; force=True"):
         cron.release("hourly")
-    cron.parts.store.renew(held, clock.now() + seconds(300))
+    cron._parts.store.renew(held, clock.now() + seconds(300))
     clock.tick("149s")
     with pytest.raises(BusyError):
         cron.release("hourly")
@@ -183,9 +183,9 @@ def test_release_needs_force_for_a_claim_renewed_lately(cron: LazyCron, clock: M
 def test_forget_refuses_known_and_running_tasks(cron: LazyCron) -> None:
     """A known one would come back; a running one has to be released first."""
     task = cron.task(every="hour", name="known")(lambda: None)
-    put_rows(cron.parts.store.engine, ["gone", "held"], due=START)
+    put_rows(cron._parts.store.engine, ["gone", "held"], due=START)
     cron.sync()
-    set_row(cron.parts.store.engine, "held", lock_token="0" * 32, locked_by="host:1")
+    set_row(cron._parts.store.engine, "held", lock_token="0" * 32, locked_by="host:1")
     with pytest.raises(ConfigurationError, match="disable it instead"):
         cron.forget(task)
     with pytest.raises(BusyError, match="release it first"):
@@ -193,7 +193,7 @@ def test_forget_refuses_known_and_running_tasks(cron: LazyCron) -> None:
     cron.forget("gone")
     with pytest.raises(UnknownTaskError):
         cron.forget("gone")
-    assert {row.name for row in cron.parts.store.recurring.all()} == {"held", "known"}
+    assert {row.name for row in cron._parts.store.recurring.all()} == {"held", "known"}
 
 
 TYPOS: list[Callable[[LazyCron], object]] = [
@@ -279,7 +279,7 @@ def test_the_triggers_survive_a_state_file_that_was_deleted(cron: LazyCron) -> N
     assert (cron.state().traffic, cron.state().admin) == (True, True)
     cron.set_triggers(traffic=False)
     assert (cron.state().traffic, cron.state().admin) == (False, True)
-    cron.parts.statefile.path.unlink()
+    cron._parts.statefile.path.unlink()
     assert (cron.state().traffic, cron.state().admin) == (False, True)
     cron.set_triggers(traffic=True, admin=False)
     assert (cron.state().traffic, cron.state().admin) == (True, False)
@@ -326,7 +326,7 @@ def test_who_did_what_is_noted(cron: LazyCron) -> None:
 
     cron.sync()
     cron.acted("cli:root", "disable", "hourly", "for the night")
-    with cron.parts.store.engine.connect() as connection:
+    with cron._parts.store.engine.connect() as connection:
         (row,) = connection.execute(select(lazycron_action)).all()
     assert (row.who, row.verb, row.name, row.detail, row.at) == (
         "cli:root",

@@ -130,7 +130,7 @@ def test_the_state_file_is_looked_at_once_a_second_and_the_database_once_a_minut
     """Four requests a second for 130 seconds, with nothing due for an hour."""
     monkeypatch.setattr(trigger_module, "HEAD_START", 0)
     cron.task(every="hour", name="hourly")(lambda: None)
-    visit, state_file = visitor(cron), str(cron.parts.statefile.path)
+    visit, state_file = visitor(cron), str(cron._parts.statefile.path)
     visit()
     asked_at: list[int] = []
     with count_statements() as statements, count_opens() as opened:
@@ -182,7 +182,7 @@ def test_no_thread_and_no_connection_is_made_before_the_first_request(sqlite: UR
 def test_all_edges_of_a_lazycron_share_one_trigger(cron: LazyCron) -> None:
     """Whichever edge looks, looks for all; the trigger goes with its LazyCron."""
     assert trigger_of(cron) is trigger_of(cron)
-    assert cron.waker == trigger_of(cron).wake
+    assert cron._edge.wake == trigger_of(cron).wake
     assert trigger_of(cron) is not trigger_of(LazyCron())
 
 
@@ -263,7 +263,7 @@ def test_a_spoilt_state_file_keeps_no_task_from_running(
     runs = register(cron)
     visit = visitor(cron)
     visit()
-    path = cron.parts.statefile.path
+    path = cron._parts.statefile.path
     if how == "missing":
         path.unlink()
     else:
@@ -321,7 +321,7 @@ def test_tables_dropped_under_a_running_process_are_told_once(
     runs = register(cron)
     visit = visitor(cron)
     visit()
-    with cron.parts.store.engine.begin() as connection:
+    with cron._parts.store.engine.begin() as connection:
         for table in ("scheduled_task", "task_run", "lazycron_setting", "alembic_version"):
             connection.exec_driver_sql(f"DROP TABLE IF EXISTS {table}")
         names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type='table'")
@@ -347,11 +347,11 @@ def test_a_row_deleted_by_hand_is_made_again_within_two_minutes(
     cron.task(every="hour", name="hourly")(lambda: None)
     visit = visitor(cron)
     visit()
-    cron.parts.store.recurring.forget("hourly")
+    cron._parts.store.recurring.forget("hourly")
     for _ in range(2):
         clock.tick(61)
         visit()
-    assert cron.parts.store.recurring.of("hourly") is not None
+    assert cron._parts.store.recurring.of("hourly") is not None
 
 
 def test_a_task_registered_by_a_request_runs_in_a_later_tick(
@@ -629,7 +629,7 @@ def test_switched_off_visitors_run_nothing_and_the_url_does(
     cron.set_triggers(traffic=False)
     clock.tick(60)
     visit()
-    cron.parts.statefile.path.unlink()
+    cron._parts.statefile.path.unlink()
     clock.tick(60)
     visit()
     assert runs == []
@@ -699,8 +699,8 @@ def test_requests_stand_back_for_a_loop_that_is_alive(cron: LazyCron, clock: Man
     visit = visitor(cron)
     visit()
     clock.tick(60)
-    cron.parts.store.shared.put_setting("loop_at", clock.now().isoformat(), clock.now())
-    cron.parts.refresh_state(settings=True)
+    cron._parts.store.shared.put_setting("loop_at", clock.now().isoformat(), clock.now())
+    cron._parts.refresh_state(settings=True)
     visit()
     assert runs == []
     clock.tick(46)
@@ -722,13 +722,13 @@ def test_attempts_at_a_lost_database_are_spaced_by_thirty_seconds(
     visit = visitor(cron)
     if was_there:
         visit()
-        cron.parts.close()
+        cron._parts.close()
         database.rename(tmp_path / "kept.db")
         clock.tick(60)
     database.mkdir()  # what lies there now is no database file
     attempts: list[float] = []
     event.listen(
-        cron.parts.store.engine, "do_connect", lambda *_: attempts.append(clock.monotonic())
+        cron._parts.store.engine, "do_connect", lambda *_: attempts.append(clock.monotonic())
     )
     began = clock.monotonic()
     for _ in range(95):
@@ -776,15 +776,15 @@ def test_whatever_a_tick_raises_the_thread_lives_and_the_next_attempt_is_spaced(
     runs = register(cron)
     visit = visitor(cron)
     visit()
-    real = cron.parts.runner.run_due
+    real = cron._parts.runner.run_due
 
     def broken(_: object) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(cron.parts.runner, "run_due", broken)
+    monkeypatch.setattr(cron._parts.runner, "run_due", broken)
     clock.tick(60)
     visit()
-    monkeypatch.setattr(cron.parts.runner, "run_due", real)
+    monkeypatch.setattr(cron._parts.runner, "run_due", real)
     clock.tick(29)
     visit()
     assert runs == []
@@ -827,12 +827,12 @@ def test_a_forked_child_uses_no_thread_queue_or_lock_of_its_parent(
     visit = visitor(cron)
     visit()
     trigger, parent = trigger_of(cron), trigger_of(cron)._crew()
-    parts = cron.parts
+    parts = cron._parts
     assert parent.lock.acquire()  # a lock that another thread of the parent held at the fork
     monkeypatch.setattr(os, "getpid", lambda: 4_000_000)
     visit()
     assert trigger._crew() is not parent
-    assert cron.parts is not parts
+    assert cron._parts is not parts
     clock.tick(60)
     visit()
     assert runs == ["minute"]
