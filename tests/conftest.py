@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from sqlalchemy import URL, Engine, create_engine, delete, make_url, text
 from sqlalchemy.exc import OperationalError
@@ -17,6 +18,22 @@ from lazycron.migrate import migrate
 from lazycron.schema import metadata
 from lazycron.store.driver.engine import open_engine
 from lazycron.testing import ManualClock
+from tests.processes import rounds
+
+# The default run plays the same examples each time, however slow the machine is: what it finds, it
+# finds again. LAZYCRON_RACE_ROUNDS makes them more, and chance chooses them.
+hypothesis.settings.register_profile(
+    "lazycron",
+    max_examples=30 * rounds(),
+    derandomize=rounds() == 1,
+    deadline=None,
+    database=None,
+    suppress_health_check=[
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.too_slow,
+    ],
+)
+hypothesis.settings.load_profile("lazycron")
 
 SECRET = "a secret of the tests, long enough"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -105,9 +105,11 @@ class Forking:
         holder = threading.Thread(target=self._hold_used if used else self._hold)
         holder.start()
         assert self._held.wait(PATIENCE)
-        yield
-        self._release.set()
-        holder.join()
+        try:
+            yield
+        finally:
+            self._release.set()
+            holder.join()
 
     def _hold(self) -> None:
         with self.trigger._crew().lock:
@@ -197,18 +199,21 @@ def open_files():
 cron.sync()
 assert run(3) == 3
 (to_child, from_parent), (to_parent, from_child) = os.pipe(), os.pipe()
-if os.fork() == 0:
+child = os.fork()
+if child == 0:
+    os.close(from_parent)  # so that a parent that dies is noticed
     inherited = len(open_files()) if os.path.isdir("/proc/self/fd") else 0
     ran = run(5)
     os.write(from_child, b"x")
-    os.read(to_child, 1)  # until the parent has closed the file
-    print(inherited, ran + run(5), flush=True)
+    if os.read(to_child, 1):  # once the parent has closed the file
+        print(inherited, ran + run(5), flush=True)
     os._exit(0)
+os.close(from_child)
+assert os.read(to_parent, 1)  # the jobs of the two would be run by either
 assert run(3) == 3
-os.read(to_parent, 1)
 cron.close()
 os.write(from_parent, b"x")
-os.wait()
+os.waitpid(child, 0)
 """
 
 

@@ -326,7 +326,7 @@ def test_no_interleaving_breaks_what_is_promised(sqlite: URL) -> None:
         empty(sqlite)
         return sqlite
 
-    play(fresh, examples=25, steps=30)
+    play(fresh, examples=8, steps=30)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
@@ -337,4 +337,4 @@ def test_nor_does_one_on_a_server(kind: str, request: pytest.FixtureRequest) -> 
         empty(url)
         return url
 
-    play(fresh, examples=5, steps=25)
+    play(fresh, examples=2, steps=25)

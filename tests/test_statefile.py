@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lazycron import statefile
@@ -196,7 +196,6 @@ def test_the_good_form_of_those_is_believed(file: StateFile) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_content_makes_reading_fail(file: StateFile, content: bytes) -> None:
     """Whatever the bytes are."""
     file.path.write_bytes(content)
@@ -210,7 +209,6 @@ JSON_VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(GOOD)), JSON_VALUES))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_values_make_reading_or_comparing_fail(file: StateFile, changes: dict[str, Any]) -> None:
     """Whatever stands where a number or a switch should."""
     file.path.write_text(json.dumps(GOOD | changes))
@@ -696,6 +694,7 @@ def test_a_fork_in_the_middle_of_the_hold_leaves_neither_side_blocked(file: Stat
         def forking(old):
             child = os.fork()
             if child == 0:
+                os.close(go_write)  # so that a parent that dies is noticed
                 os.read(go_read, 1)  # the parent is through
                 code = 0 if is_free(lock) else 1
                 write(StateFile(path, time.monotonic), replace(STATE, next=None))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lazycron.errors import ScheduleError
 from lazycron.schedules.fields import NICKNAMES
 from lazycron.schedules.shaped import Crontab, parse
+from tests.processes import rounds
 from tests.watching import counted_calls
 
 MINUTE = timedelta(minutes=1)
@@ -332,7 +333,6 @@ MINUTES = st.integers(0, 365 * 1440 - 1)
 MOMENTS = MINUTES.map(lambda number: datetime(YEAR, 1, 1, tzinfo=UTC) + number * MINUTE)
 
 
-@settings(max_examples=150, deadline=None)
 @given(expressions(), st.lists(MOMENTS, min_size=1, max_size=5))
 def test_a_crontab_agrees_with_every_minute_of_a_year(
     expression: str, moments: list[datetime]
@@ -353,7 +353,6 @@ ZONES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(expressions(), ZONES, st.lists(MOMENTS, min_size=2, max_size=8))
 def test_the_next_time_is_later_and_never_goes_back(
     expression: str, zone: str, moments: list[datetime]
@@ -382,7 +381,7 @@ CHANGES = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10 * rounds())
 @pytest.mark.parametrize(("zone", "change"), CHANGES)
 @given(data=st.data())
 def test_a_job_of_every_hour_or_minute_goes_by_the_clock_on_the_wall(

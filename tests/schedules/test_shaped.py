@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lazycron.errors import ScheduleError
@@ -132,7 +132,6 @@ CHANGES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(WINDOWS, CHANGES, st.integers(-1440, 1440))
 def test_openings_and_closings_are_what_a_clock_on_the_wall_shows(
     between: str, change: tuple[str, datetime], minutes: int
@@ -183,7 +182,6 @@ def test_an_interval_in_a_window_goes_on_at_its_opening() -> None:
     assert found == ["01 02:00", "01 03:00", "01 04:00", "02 02:00"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(["*/15 * * * *", "0 12 * * *", "30 3 * * *", "0 */5 * * 1", "10 2,23 * * *"]),
     WINDOWS,
@@ -301,7 +299,6 @@ def test_jitter_longer_than_the_way_to_the_next_time_is_looked_up_in_few_steps(
     assert steps[0] < 150
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
 @given(
     st.sampled_from(["* 3 1-3 * *", "*/20 * * * sat,sun", "0 3 * * *", "15 */6 1,9 * *"]),
     st.sampled_from([None, "02:00-05:00", "22:00-02:00"]),
@@ -390,7 +387,6 @@ def test_what_is_only_put_off_is_not_missed() -> None:
 INTERVALS = st.timedeltas(min_value=timedelta(seconds=1), max_value=30 * DAY)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     INTERVALS,
     st.none() | st.sampled_from(["1s", "5m", "3h", "2d"]),
@@ -413,7 +409,6 @@ def test_runs_never_come_closer_than_nine_tenths_of_an_interval_nor_more_often_t
         assert started >= START + (number + 1) * interval
 
 
-@settings(max_examples=100, deadline=None)
 @given(INTERVALS, st.timedeltas(min_value=timedelta(0), max_value=3653 * DAY))
 def test_an_interval_that_was_missed_goes_on_in_its_phase(
     interval: timedelta, late: timedelta
