@@ -2,11 +2,13 @@
 #   make run     serve the example app on http://127.0.0.1:8000
 #   make test    run all tests           make test ARGS="-k budget"
 #   make check   the rules, then the tests
+#   make oldest  the store's tests, on the oldest versions that pyproject.toml admits
 #   make layers  the rooms of the code, from its imports
 
 PYTHON ?= python3
 VENV   ?= .venv
 PEERS  ?= .venv-peers
+OLDEST ?= .venv-oldest
 HOST   ?= 127.0.0.1
 PORT   ?= 8000
 ROUNDS ?= 20
@@ -18,7 +20,7 @@ READY := $(VENV)/.installed
 TYPED  = $(wildcard lazycron example_app migrations tests benchmarks tools .ci/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint layers format check bench bench-peers races wheel clean
+.PHONY: help run test oldest lint layers format check bench bench-peers races wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -35,6 +37,12 @@ run: $(READY)
 
 test: $(READY)
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
+
+# What `tools/oldest.py` reads as the lower bounds, and pytest as it is now.
+oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) tools/oldest.py) pytest
+	$(OLDEST)/bin/python -m pytest -p no:cacheprovider $(or $(ARGS),tests/store)
 
 # No cache for lint-imports: its cache does not see that a module has come into being.
 lint: $(READY)
@@ -71,5 +79,5 @@ wheel: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(OLDEST) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from lazycron.store.driver.private import NEEDED
 from tools.layers import PACKAGE, ROOT, about, layers, measure
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -35,3 +36,14 @@ def test_what_the_page_names_is_there() -> None:
         return any(Path(place).exists() for place in places)
 
     assert {name for name in named if not is_there(name)} == set()
+
+
+def test_sqlalchemys_private_names_stand_in_one_file() -> None:
+    """Which sends statements the public way where one of them is missing."""
+    names = {name for _, name in NEEDED}
+    found = {
+        str(path.relative_to(ROOT / PACKAGE))
+        for path in (ROOT / PACKAGE).rglob("*.py")
+        if any(name in path.read_text(encoding="utf-8") for name in names)
+    }
+    assert found == {"store/driver/private.py"}

@@ -24,7 +24,7 @@ from lazycron.schema import UTCDateTime
 from lazycron.schema import task_run as r
 from lazycron.store.driver.database import Database
 from lazycron.store.driver.prepared import AnyRow
-from lazycron.store.driver.transaction import Transaction, Transactions
+from lazycron.store.driver.transaction import Transactions
 from lazycron.texts import Json, readable_json
 
 SLICE = 1000
@@ -182,11 +182,6 @@ def _whole_ms(settlement: Settlement) -> int | None:
     return settlement.outcome.ms + settlement.claim.earlier_ms
 
 
-def insert_run(transaction: Transaction, settlement: Settlement, by: str) -> None:
-    """Write a run's history row."""
-    transaction.count(INSERT, run_values(settlement, by))
-
-
 def is_stored(connection: Connection, settlement: Settlement, by: str) -> bool:
     """Tell whether the history has this run, as this process would have written it."""
     values = run_values(settlement, by)
@@ -222,6 +217,7 @@ class History:
     def __init__(self, database: Database, begin: Transactions) -> None:
         self._database = database
         self._begin = begin
+        self._first_beyond = begin.prepare(FIRST_BEYOND)
 
     def newest(self, name: str | None, limit: int) -> list[RunRecord]:
         """Read the newest runs, of one task or of all."""
@@ -239,7 +235,7 @@ class History:
     def prune_beyond(self, name: str, keep: int) -> int:
         """Delete what a recurring task has beyond its newest `keep` runs."""
         with self._begin.reading() as begun:
-            found = begun.one(FIRST_BEYOND, {"p_name": name, "p_keep": keep})
+            found = begun.one(self._first_beyond, {"p_name": name, "p_keep": keep})
         if found is None:
             return 0
         return self._database.write(DELETE_UP_TO, {"p_name": name, "p_id": found.id})

@@ -222,6 +222,8 @@ class Jobs:
         self._database = database
         self._joining = joining
         self._begin = Transactions(joining.hasty)
+        statement = INSERT_UNLESS_TAKEN.get(database.dialect)
+        self._insert_unless_taken = None if statement is None else self._begin.prepare(statement)
 
     def close(self) -> None:
         """Give back the connection that is kept."""
@@ -260,12 +262,13 @@ class Jobs:
                 return None
             return None if made is None else int(made[0])
 
-        if connection is not None or statement is None:
+        prepared = self._insert_unless_taken
+        if connection is not None or prepared is None:
             return self._joining(connection, add, hastily=True)
 
         def add_alone() -> int | None:
             with self._begin() as begun:
-                row = begun.one(statement, values)
+                row = begun.one(prepared, values)
             return None if row is None else int(row.id)
 
         return unless_deadlocked(add_alone)

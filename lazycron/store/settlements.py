@@ -28,12 +28,11 @@ from lazycron.model.settle import RECURRING, Claim, Ending, Settlement, State
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW, is_known
-from lazycron.store.driver.prepared import AnyRow
-from lazycron.store.driver.transaction import Transaction
-from lazycron.store.history import insert_run
+from lazycron.store.driver.prepared import AnyRow, Prepared
 from lazycron.texts import counters_from_json, to_json
 
 Writes = Mapping[Ending, Update | Delete]
+PreparedWrites = Mapping[Ending, Prepared]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +144,6 @@ def recorded(settlement: Settlement) -> dict[str, Any]:
 def buried(settlement: Settlement, now: datetime) -> dict[str, Any]:
     """Return the parameters of BURY."""
     return settled(settlement) | {"p_seen": settlement.claim.lease_until, "p_now": now}
-
-
-def write(
-    transaction: Transaction,
-    writes: Writes,
-    settlement: Settlement,
-    values: Mapping[str, Any],
-    by: str,
-) -> bool:
-    """Write a row and, if its run is over, its history row; False if the row was not as said."""
-    if transaction.count(writes[settlement.ending], values) != 1:
-        return False
-    if settlement.is_over:
-        insert_run(transaction, settlement, by)
-    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from lazycron.store.dialects.mariadb import MariaDB
 from lazycron.store.dialects.portable import Portable
 from lazycron.store.dialects.postgresql import PostgreSQL
 from lazycron.store.dialects.sqlite import SQLite
+from lazycron.store.driver.prepared import Prepared
 
 CLOCKS: Mapping[str, ColumnElement[datetime]] = {
     "postgresql": func.clock_timestamp(type_=UTCDateTime).label("clock"),
@@ -38,16 +39,22 @@ class ForNames:
 
     claiming: Claiming
     dialect: Portable
-    next_due: Select[Any]
-    abandoned: Select[Any]
-    known_rows: Select[Any]
+    next_due: Prepared
+    abandoned: Prepared
+    known_rows: Prepared
 
 
 class Statements:
     """The statements about all known names, and about those that remain without some."""
 
-    def __init__(self, database: str, leases: Mapping[str, timedelta]) -> None:
-        self._database = database
+    def __init__(
+        self,
+        dialect: Portable,
+        clock: ColumnElement[datetime] | None,
+        leases: Mapping[str, timedelta],
+    ) -> None:
+        self._dialect = dialect
+        self._clock = clock
         self._leases = dict(leases)
         self.all = self._build(frozenset())
         self._some = lru_cache(SETS)(self._build)
@@ -63,7 +70,7 @@ class Statements:
     def _build(self, without: frozenset[str]) -> ForNames:
         leases = {name: lease for name, lease in self._leases.items() if name not in without}
         claiming = Claiming(leases)
-        first = (
+        first: Select[Any] = (
             select(t.c.next_run_at)
             .where(
                 t.c.enabled == true(),
@@ -74,11 +81,14 @@ class Statements:
             .limit(1)
         )
         # The server's clock is read along: 6 and 23 microseconds a tick.
-        clock = CLOCKS.get(self._database)
+        clock = self._clock
+        if clock is not None:
+            first = select(first.scalar_subquery().label("next_run_at"), clock)
+        prepare = self._dialect.prepare
         return ForNames(
             claiming,
-            DIALECTS.get(self._database, Portable)(claiming),
-            first if clock is None else select(first.scalar_subquery().label("next_run_at"), clock),
-            settlements.select_abandoned(claiming.names),
-            recurring.select_known(claiming.names),
+            self._dialect.knowing(claiming),
+            prepare(first),
+            prepare(settlements.select_abandoned(claiming.names)),
+            prepare(recurring.select_known(claiming.names)),
         )

@@ -29,7 +29,7 @@ from lazycron.store.once import OnceKeys
 from lazycron.store.recurring import Recurring, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
-from lazycron.store.statements import CLOCKS, Statements
+from lazycron.store.statements import CLOCKS, DIALECTS, Statements
 
 # What a URL's query may hold that is not even hashed.
 SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
@@ -55,7 +55,10 @@ class Store:
         self.once = OnceKeys(database, self._joining)
         self.history = History(database, self._begin)
         self.shared = Shared(database)
-        self._known = Statements(engine.dialect.name, {})
+        kind = DIALECTS.get(database.dialect, Portable)
+        self._dialect = kind(self._begin.prepare)
+        self._clock = CLOCKS.get(database.dialect)
+        self._known = Statements(self._dialect, self._clock, {})
         if self.is_sqlite:
             close_before_forks(self)
 
@@ -96,9 +99,9 @@ class Store:
     def know(self, leases: Mapping[str, timedelta]) -> None:
         """Learn the known tasks' names and leases; statements are built once for each set."""
         if not self._known.is_about(leases):
-            self._known = Statements(self.engine.dialect.name, leases)
+            self._known = Statements(self._dialect, self._clock, leases)
 
-    def _dialect_for(self, stamp: Stamp | None) -> Portable:
+    def _claims_for(self, stamp: Stamp | None) -> Portable:
         return self._known.without(frozenset() if stamp is None else stamp.without).dialect
 
     @property
@@ -128,7 +131,7 @@ class Store:
 
         def claim() -> Claim | None:
             with self._begin() as begun:
-                return self._dialect_for(stamp).claim(begun, stamp)
+                return self._claims_for(stamp).claim(begun, stamp)
 
         return self._claimed(claim, stamp)
 
@@ -171,7 +174,7 @@ class Store:
     def record(self, settlement: Settlement, then: Stamp | None) -> Recorded | Changed | Lost:
         """Write a settlement and its history row, and in the same commit claim the next row."""
         with self._begin() as begun:
-            dialect = self._dialect_for(then)
+            dialect = self._claims_for(then)
             recorded = dialect.record(begun, settlement, self.by, then)
             if recorded is not None:
                 return recorded
@@ -243,7 +246,7 @@ class Store:
     def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
         """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
         with self._unwaiting() as connection:
-            buried = self._known.all.dialect.bury(self._begin.on(connection), settlement, by, now)
+            buried = self._dialect.bury(self._begin.on(connection), settlement, by, now)
             connection.commit()
             return buried
 
@@ -256,7 +259,7 @@ class Store:
     def release(self, settlement: Settlement, by: str) -> bool:
         """Take a claim, held by `by`, off its row; False if it was no longer there."""
         with self._begin() as begun:
-            return self._known.all.dialect.release(begun, settlement, by)
+            return self._dialect.release(begun, settlement, by)
 
     def next_due(
         self, floor: datetime = EPOCH, without: frozenset[str] = frozenset()
@@ -273,11 +276,10 @@ class Store:
 
     def server_now(self) -> datetime | None:
         """Return what the server's clock shows; None on SQLite."""
-        clock = CLOCKS.get(self.engine.dialect.name)
-        if clock is None:
+        if self._clock is None:
             return None
         with self.engine.connect() as connection:
-            return connection.execute(select(clock)).scalar()
+            return connection.execute(select(self._clock)).scalar()
 
     def known_rows(self) -> list[TaskRow]:
         """Read the recurring rows of known tasks."""

@@ -3,25 +3,24 @@
 from sqlalchemy import Engine, bindparam, select
 
 from lazycron.schema import lazycron_setting
-from lazycron.store.driver.prepared import MOST_KEPT, Prepare
+from lazycron.store.driver.prepared import Prepared
 from lazycron.store.driver.transaction import Transactions
 from tests.conftest import START
 
 
-def test_a_statement_is_prepared_once(engine: Engine) -> None:
-    """However often it is sent."""
-    query = select(lazycron_setting.c.value).where(lazycron_setting.c.name == bindparam("p_name"))
-    prepare = Prepare(engine.dialect)
-    assert prepare(query, {"p_name": "a"}) is prepare(query, {"p_name": "b"})
-
-
-def test_statements_that_come_and_go_are_not_kept_for_ever(engine: Engine) -> None:
-    """Tasks may be registered all the time; each set of names has statements of its own."""
-    prepare = Prepare(engine.dialect)
-    for number in range(MOST_KEPT + 10):
-        query = select(lazycron_setting.c.value).where(lazycron_setting.c.name == str(number))
-        prepare(query, {})
-    assert len(prepare._known) == 10
+def test_a_statement_is_compiled_once_at_its_first_use(engine: Engine) -> None:
+    """However often it is sent; what an app registers and never uses costs nothing."""
+    name = lazycron_setting.c.name
+    query = select(lazycron_setting.c.value).where(name == bindparam("p_name"), name != "other")
+    prepared = Prepared(query, engine.dialect)
+    assert "_compiled" not in vars(prepared)
+    first = prepared.bind({"p_name": "a"})
+    compiled = vars(prepared)["_compiled"]
+    second = prepared.bind({"p_name": "b"})
+    assert vars(prepared)["_compiled"] is compiled
+    # The statement's own value stands beside the one that varies.
+    by_name = {"p_name": "b", "name_1": "other"}
+    assert (len(first), second) == (2, by_name if isinstance(second, dict) else ("b", "other"))
 
 
 def test_columns_are_read_by_their_labels_and_in_order(engine: Engine) -> None:
@@ -35,6 +34,6 @@ def test_columns_are_read_by_their_labels_and_in_order(engine: Engine) -> None:
         connection.execute(lazycron_setting.insert().values(name="a", value="", changed_at=START))
     begin = Transactions(engine)
     with begin() as begun:
-        rows = begun.all(query, {"p_name": "a", "p_other": "b"})
+        rows = begun.all(begin.prepare(query), {"p_name": "a", "p_other": "b"})
     begin.close()
     assert [(row.first, row[1]) for row in rows] == [("a", "a")]

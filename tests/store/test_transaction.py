@@ -13,8 +13,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, Stateme
 
 from lazycron.schema import lazycron_setting, metadata
 from lazycron.store import Fault, fault_of
+from lazycron.store.driver import private
 from lazycron.store.driver.engine import hasty_engine, open_engine
-from lazycron.store.driver.prepared import Prepare, Prepared
+from lazycron.store.driver.prepared import Prepared
 from lazycron.store.driver.transaction import BareTransaction, Kept, Transactions, Values
 from tests.conftest import START
 
@@ -31,9 +32,16 @@ def put(name: str, value: str = "") -> dict[str, object]:
     return {"p_name": name, "p_value": value, "p_at": START}
 
 
-@pytest.fixture
-def begin(engine: Engine) -> Iterator[Transactions]:
-    """Transactions on every database, in a place that is emptied before."""
+@pytest.fixture(params=["past SQLAlchemy", "the public way"])
+def begin(
+    request: pytest.FixtureRequest, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Transactions]:
+    """Transactions on every database, in a place that is emptied before.
+
+    Once with SQLAlchemy's private names, and once as where one of them is missing.
+    """
+    if request.param == "the public way":
+        monkeypatch.setattr(private, "ARE_THERE", False)
     with engine.begin() as connection:
         connection.execute(lazycron_setting.delete())
     made = Transactions(engine)
@@ -72,9 +80,9 @@ def checked_out(engine: Engine) -> int:
 def test_what_a_block_has_sent_is_committed_at_its_end(begin: Transactions, engine: Engine) -> None:
     """Rows are counted, and come back as their columns' types have them."""
     with begin() as begun:
-        assert begun.count(PUT, put("a", "1")) == 1
-        row = begun.one(READ, {"p_name": "a"})
-        assert begun.one(READ, {"p_name": "b"}) is None
+        assert begun.count(begin.prepare(PUT), put("a", "1")) == 1
+        row = begun.one(begin.prepare(READ), {"p_name": "a"})
+        assert begun.one(begin.prepare(READ), {"p_name": "b"}) is None
     assert row is not None
     assert (row.name, row.value, row.changed_at) == ("a", "1", START)
     assert names(engine) == ["a"]
@@ -86,25 +94,25 @@ def test_after_an_error_nothing_of_the_block_stands(begin: Transactions, engine:
 
     def fail() -> None:
         with begin() as begun:
-            begun.count(PUT, put("kept"))
+            begun.count(begin.prepare(PUT), put("kept"))
             begun.commit()
-            begun.count(PUT, put("gone"))
+            begun.count(begin.prepare(PUT), put("gone"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
     assert names(engine) == [*alone, "kept"]
     with begin() as begun:
-        begun.count(PUT, put("next"))
+        begun.count(begin.prepare(PUT), put("next"))
     assert names(engine) == [*alone, "kept", "next"]
 
 
 def test_a_drivers_error_is_sqlalchemys(begin: Transactions, engine: Engine) -> None:
     """A key that is taken twice; its values are not in the message."""
     with begin() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(begin.prepare(PUT), put("a"))
     with pytest.raises(IntegrityError) as caught, begin() as begun:
-        begun.count(PUT, put("a", "hush"))
+        begun.count(begin.prepare(PUT), put("a", "hush"))
     assert "hush" not in str(caught.value)
     assert names(engine) == ["a"]
 
@@ -118,7 +126,7 @@ def test_whoever_listens_hears_every_statement(begin: Transactions, engine: Engi
 
     event.listen(engine, "before_cursor_execute", hear)
     with begin() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(begin.prepare(PUT), put("a"))
     event.remove(engine, "before_cursor_execute", hear)
     assert [statement.split()[:3] for statement in heard] == [
         ["INSERT", "INTO", "lazycron_setting"]
@@ -130,8 +138,22 @@ def test_sqlalchemys_log_has_every_statement(
 ) -> None:
     """Whoever looks for what lazycron sends finds it where he would look."""
     with caplog.at_level(logging.INFO, "sqlalchemy.engine"), bare() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(bare.prepare(PUT), put("a"))
     assert "INSERT INTO lazycron_setting" in caplog.text
+
+
+@pytest.mark.parametrize("number", range(len(private.NEEDED)))
+def test_without_one_of_sqlalchemys_private_names_statements_go_the_public_way(
+    file: Engine, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Another version may have given it another name."""
+    needed = list(private.NEEDED)
+    kind, name = needed[number]
+    needed[number] = (kind, f"{name}_as_it_was")
+    assert private.are_there()
+    monkeypatch.setattr(private, "NEEDED", tuple(needed))
+    monkeypatch.setattr(private, "ARE_THERE", private.are_there())
+    assert not isinstance(Transactions(file)(), BareTransaction)
 
 
 # past SQLAlchemy
@@ -146,7 +168,7 @@ def test_one_connection_is_kept_and_given_back_at_the_end(bare: Transactions, fi
     """However many transactions there were."""
     for number in range(3):
         with bare() as begun:
-            begun.count(PUT, put(str(number)))
+            begun.count(bare.prepare(PUT), put(str(number)))
         assert checked_out(file) == 1
     bare.close()
     assert checked_out(file) == 0
@@ -159,7 +181,7 @@ def test_of_an_apps_pool_of_one_none_is_kept(file: Engine, size: int) -> None:
     engine = create_engine(file.url, pool_size=size)
     begin = Transactions(engine)
     with begin() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(begin.prepare(PUT), put("a"))
     assert checked_out(engine) == size - 1
     begin.close()
     engine.dispose()
@@ -170,8 +192,9 @@ def test_of_a_pool_that_an_app_listens_to_none_is_kept(file: Engine, name: str) 
     """It may set something on each connection that is taken out."""
     engine = create_engine(file.url)
     event.listen(engine, name, lambda *_: None)
-    with Transactions(engine)() as begun:
-        begun.count(PUT, put("a"))
+    begin = Transactions(engine)
+    with begin() as begun:
+        begun.count(begin.prepare(PUT), put("a"))
     assert checked_out(engine) == 0
     engine.dispose()
 
@@ -182,7 +205,7 @@ def test_a_second_thread_goes_by_the_pool(bare: Transactions, file: Engine) -> N
 
     def hold() -> None:
         with bare() as begun:
-            begun.one(READ, {"p_name": "a"})
+            begun.one(bare.prepare(READ), {"p_name": "a"})
             inside.set()
             assert go_on.wait(10)
 
@@ -190,7 +213,7 @@ def test_a_second_thread_goes_by_the_pool(bare: Transactions, file: Engine) -> N
     thread.start()
     assert inside.wait(10)
     with bare() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(bare.prepare(PUT), put("a"))
         assert checked_out(file) == 2
     go_on.set()
     thread.join()
@@ -200,7 +223,7 @@ def test_a_second_thread_goes_by_the_pool(bare: Transactions, file: Engine) -> N
 def test_a_connection_in_use_at_the_end_is_not_kept(bare: Transactions, file: Engine) -> None:
     """The file may be another one by then."""
     with bare() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(bare.prepare(PUT), put("a"))
         bare.close()
     assert checked_out(file) == 0
 
@@ -214,7 +237,7 @@ def test_after_an_error_the_connection_goes_through_the_pool(
 
     def fail() -> None:
         with bare() as begun:
-            begun.count(PUT, put("a"))
+            begun.count(bare.prepare(PUT), put("a"))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -233,7 +256,7 @@ def test_after_an_error_it_is_rolled_back_whatever_the_pool_does(
 
     def fail() -> None:
         with begin() as begun:
-            begun.count(PUT, put("a"))
+            begun.count(begin.prepare(PUT), put("a"))
             raise ZeroDivisionError
 
     for _ in range(2):
@@ -253,20 +276,20 @@ def test_an_interrupted_statement_holds_no_lock_while_its_traceback_lives(file: 
     returning = PUT.returning(lazycron_setting.c.name)
 
     class Halted(BareTransaction):
-        def _send(self, prepared: Prepared, values: Values) -> None:
-            super()._send(prepared, values)
+        def _send(self, statement: Prepared, values: Values) -> None:
+            super()._send(statement, values)
             raise KeyboardInterrupt  # between the statement and the reading of its row
 
     with file.connect() as other:
         other.exec_driver_sql("PRAGMA busy_timeout = 0")
-        halted = Halted(hasty, Prepare(hasty.dialect), Kept(1))
+        halted = Halted(hasty, Kept(1))
         with pytest.raises(KeyboardInterrupt) as caught, halted as begun:
-            begun.one(returning, put("a"))
+            begun.one(begin.prepare(returning), put("a"))
         assert caught.tb is not None  # which holds the cursor
         other.exec_driver_sql("BEGIN IMMEDIATE")
         other.rollback()
         with begin() as again:
-            assert again.one(returning, put("b")) is not None
+            assert again.one(begin.prepare(returning), put("b")) is not None
         assert "b" in names(file)
     begin.close()
     hasty.dispose()
@@ -284,12 +307,12 @@ def test_a_dialects_listeners_are_heard_too(file: Engine, name: str) -> None:
 def test_a_held_lock_is_busy(bare: Transactions, file: Engine) -> None:
     """At once, where the connection does not wait."""
     with bare() as begun:
-        begun.one(READ, {"p_name": "a"})
+        begun.one(bare.prepare(READ), {"p_name": "a"})
         begun._cursor.execute("PRAGMA busy_timeout = 0")  # type: ignore[attr-defined]
     with file.connect() as other:
         other.exec_driver_sql("BEGIN IMMEDIATE")
         with pytest.raises(OperationalError) as caught, bare() as begun:
-            begun.count(PUT, put("a"))
+            begun.count(bare.prepare(PUT), put("a"))
     assert fault_of(caught.value) is Fault.BUSY
 
 
@@ -297,7 +320,7 @@ def test_a_missing_table_is_missing(bare: Transactions, file: Engine) -> None:
     """As anywhere."""
     metadata.drop_all(file)
     with pytest.raises(OperationalError) as caught, bare() as begun:
-        begun.one(READ, {"p_name": "a"})
+        begun.one(bare.prepare(READ), {"p_name": "a"})
     assert fault_of(caught.value) is Fault.MISSING
 
 
@@ -306,21 +329,21 @@ def test_a_connection_that_somebody_has_closed_is_replaced(
 ) -> None:
     """It is gone, and the next transaction has a new one."""
     with bare() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(bare.prepare(PUT), put("a"))
         kept = begun._pooled.dbapi_connection  # type: ignore[attr-defined]
     kept.close()
     with pytest.raises(DBAPIError) as caught, bare() as begun:
-        begun.count(PUT, put("b"))
+        begun.count(bare.prepare(PUT), put("b"))
     assert fault_of(caught.value) is Fault.GONE
     with bare() as begun:
-        begun.count(PUT, put("c"))
+        begun.count(bare.prepare(PUT), put("c"))
     assert names(file) == ["a", "c"]
 
 
 def test_what_a_driver_cannot_encode_is_sqlalchemys_error_too(bare: Transactions) -> None:
     """The recorder stores it in plainer words."""
     with pytest.raises(StatementError, match="surrogates not allowed"), bare() as begun:
-        begun.count(PUT, put("a", "\udc80"))
+        begun.count(bare.prepare(PUT), put("a", "\udc80"))
 
 
 def test_a_file_that_cannot_be_opened_is_sqlalchemys_error(tmp_path: Path) -> None:
@@ -337,10 +360,10 @@ def test_a_file_that_cannot_be_opened_is_sqlalchemys_error(tmp_path: Path) -> No
 def test_the_watched_way_sees_what_the_bare_one_wrote(bare: Transactions, file: Engine) -> None:
     """They may take turns."""
     with bare() as begun:
-        begun.count(PUT, put("a"))
+        begun.count(bare.prepare(PUT), put("a"))
     with file.begin() as connection:
         connection.execute(text("UPDATE lazycron_setting SET value = 'b'"))
     with bare() as begun:
-        row = begun.one(READ, {"p_name": "a"})
+        row = begun.one(bare.prepare(READ), {"p_name": "a"})
     assert row is not None
     assert row.value == "b"

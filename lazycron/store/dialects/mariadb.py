@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, update
 
 from lazycron.model.settle import Claim
 from lazycron.schema import scheduled_task as t
-from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store.claims import CLAIMED_COLUMNS, Stamp
 from lazycron.store.dialects.portable import Portable
 from lazycron.store.driver.transaction import Transaction
 
@@ -16,12 +16,13 @@ from lazycron.store.driver.transaction import Transaction
 class MariaDB(Portable):
     """Locks the oldest due row that nobody else has locked, then stamps it."""
 
-    def __init__(self, claiming: Claiming) -> None:
-        super().__init__(claiming)
-        self._lock = claiming.first_due(*CLAIMED_COLUMNS).with_for_update(skip_locked=True)
-        recurring = claiming.first_recurring(*CLAIMED_COLUMNS)
-        self._lock_recurring = recurring.with_for_update(skip_locked=True)
-        self._stamp = update(t).where(t.c.id == bindparam("p_id")).values(claiming.stamps)
+    def _build_claims(self) -> None:
+        first_due = self.claiming.first_due(*CLAIMED_COLUMNS)
+        self._lock = self.prepare(first_due.with_for_update(skip_locked=True))
+        recurring = self.claiming.first_recurring(*CLAIMED_COLUMNS)
+        self._lock_recurring = self.prepare(recurring.with_for_update(skip_locked=True))
+        stamp = update(t).where(t.c.id == bindparam("p_id")).values(self.claiming.stamps)
+        self._stamp = self.prepare(stamp)
 
     def claim(self, transaction: Transaction, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""

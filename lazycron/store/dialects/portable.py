@@ -1,16 +1,20 @@
 """The statements that every database understands; each dialect replaces what it can do better."""
 
+from collections.abc import Mapping
+from copy import copy
 from datetime import datetime
+from typing import Any, Self
 
 from sqlalchemy import bindparam, null, update
 
 from lazycron.model.settle import Claim, Settlement
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store import settlements
+from lazycron.store import history, settlements
 from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store.driver.prepared import Prepare
 from lazycron.store.driver.transaction import Transaction
-from lazycron.store.settlements import BURY, RECORD, RELEASE, Recorded
+from lazycron.store.settlements import BURY, RECORD, RELEASE, PreparedWrites, Recorded
 
 MOST_TRIES = 20
 
@@ -21,15 +25,33 @@ class Portable:
     With eight racing processes 3.5 to 3.7 UPDATEs a run find their row taken on the servers.
     """
 
-    def __init__(self, claiming: Claiming) -> None:
-        self.claiming = claiming
-        self._look = claiming.first_due(*CLAIMED_COLUMNS, t.c.next_run_at)
-        self._look_recurring = claiming.first_recurring(*CLAIMED_COLUMNS, t.c.next_run_at)
-        self._take = (
+    claiming: Claiming
+
+    def __init__(self, prepare: Prepare) -> None:
+        self.prepare = prepare
+        self._record = {ending: prepare(one) for ending, one in RECORD.items()}
+        self._release = {ending: prepare(one) for ending, one in RELEASE.items()}
+        self._bury = {ending: prepare(one) for ending, one in BURY.items()}
+        self._insert_run = prepare(history.INSERT)
+
+    def knowing(self, claiming: Claiming) -> Self:
+        """Return this dialect with the statements that claim the rows of one set of tasks."""
+        made = copy(self)
+        made.claiming = claiming
+        made._build_claims()  # noqa: SLF001 - a copy of ours
+        return made
+
+    def _build_claims(self) -> None:
+        claiming = self.claiming
+        self._look = self.prepare(claiming.first_due(*CLAIMED_COLUMNS, t.c.next_run_at))
+        recurring = claiming.first_recurring(*CLAIMED_COLUMNS, t.c.next_run_at)
+        self._look_recurring = self.prepare(recurring)
+        self._take = self.prepare(
             update(t)
             .where(
                 t.c.id == bindparam("p_id"),
                 t.c.next_run_at == bindparam("p_seen", type_=UTCDateTime),
+                t.c.scheduled_for == bindparam("p_for", type_=UTCDateTime),
                 t.c.lock_token.is_(null()),
                 t.c.enabled,
             )
@@ -44,8 +66,8 @@ class Portable:
             row = transaction.one(query, look)
             if row is None:
                 return None
-            take = self.claiming.stamped(stamp) | {"p_id": row.id, "p_seen": row.next_run_at}
-            if transaction.count(self._take, take) == 1:
+            seen = {"p_id": row.id, "p_seen": row.next_run_at, "p_for": row.scheduled_for}
+            if transaction.count(self._take, self.claiming.stamped(stamp) | seen) == 1:
                 # A SELECT before the UPDATE shows the attempts before the claim.
                 return self.claiming.to_claim(row, stamp, attempt=row.attempts + 1)
             transaction.commit()
@@ -56,7 +78,7 @@ class Portable:
     ) -> Recorded | None:
         """Write a settlement and its history row, then claim the next row; None: not ours."""
         values = settlements.recorded(settlement)
-        if not settlements.write(transaction, RECORD, settlement, values, by):
+        if not self._write(transaction, self._record, settlement, values, by):
             return None
         return Recorded(self.claim(transaction, then) if then else None)
 
@@ -65,9 +87,24 @@ class Portable:
     ) -> bool:
         """Take an expired claim off its row and record its run as lost; False: renewed."""
         values = settlements.buried(settlement, now)
-        return settlements.write(transaction, BURY, settlement, values, by)
+        return self._write(transaction, self._bury, settlement, values, by)
 
     def release(self, transaction: Transaction, settlement: Settlement, by: str) -> bool:
         """Take any claim off its row by its token and record its run as lost."""
         values = settlements.settled(settlement)
-        return settlements.write(transaction, RELEASE, settlement, values, by)
+        return self._write(transaction, self._release, settlement, values, by)
+
+    def _write(
+        self,
+        transaction: Transaction,
+        writes: PreparedWrites,
+        settlement: Settlement,
+        values: Mapping[str, Any],
+        by: str,
+    ) -> bool:
+        """Write a row and, if its run is over, its history row; False if the row has changed."""
+        if transaction.count(writes[settlement.ending], values) != 1:
+            return False
+        if settlement.is_over:
+            transaction.count(self._insert_run, history.run_values(settlement, by))
+        return True

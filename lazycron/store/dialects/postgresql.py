@@ -3,7 +3,6 @@
 Each is a transaction of its own on a connection in autocommit mode: three round trips less.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -24,15 +23,16 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.model.settle import Claim, Ending, Settlement
+from lazycron.model.settle import Claim, Settlement
 from lazycron.schema import scheduled_task as t
 from lazycron.schema import task_run as r
 from lazycron.store import settlements
-from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store.claims import CLAIMED_COLUMNS, Stamp
 from lazycron.store.dialects.portable import Portable
+from lazycron.store.driver.prepared import Prepare
 from lazycron.store.driver.transaction import Transaction
 from lazycron.store.history import RUN_PARAMETERS, run_values
-from lazycron.store.settlements import BURY, RECORD, RELEASE, Recorded, Writes
+from lazycron.store.settlements import BURY, RECORD, RELEASE, PreparedWrites, Recorded, Writes
 
 
 def _insert_run(written: CTE) -> Insert:
@@ -51,26 +51,25 @@ def _written(statement: Update | Delete) -> Select[int]:
     return select(func.count().label("found")).select_from(written).add_cte(history)
 
 
-def _each_written(writes: Writes) -> Mapping[Ending, Select[int]]:
-    return {ending: _written(statement) for ending, statement in writes.items()}
-
-
-RECORDED = _each_written(RECORD)
-RELEASED = _each_written(RELEASE)
-BURIED = _each_written(BURY)
-
-
 class PostgreSQL(Portable):
     """Claims with SKIP LOCKED, so that racers pass each other by."""
 
-    def __init__(self, claiming: Claiming) -> None:
-        super().__init__(claiming)
-        take = self._taking(claiming.first_due(t.c.id))
-        self._take_one = take.returning(*CLAIMED_COLUMNS)
-        recurring = self._taking(claiming.first_recurring(t.c.id))
-        self._take_recurring = recurring.returning(*CLAIMED_COLUMNS)
+    def __init__(self, prepare: Prepare) -> None:
+        super().__init__(prepare)
+        self._record_whole = self._each_written(RECORD)
+        self._release_whole = self._each_written(RELEASE)
+        self._bury_whole = self._each_written(BURY)
+
+    def _each_written(self, writes: Writes) -> PreparedWrites:
+        return {ending: self.prepare(_written(one)) for ending, one in writes.items()}
+
+    def _build_claims(self) -> None:
+        take = self._taking(self.claiming.first_due(t.c.id))
+        self._take_one = self.prepare(take.returning(*CLAIMED_COLUMNS))
+        recurring = self._taking(self.claiming.first_recurring(t.c.id))
+        self._take_recurring = self.prepare(recurring.returning(*CLAIMED_COLUMNS))
         self._record_and_take = {
-            ending: self._recording_and_taking(statement, take)
+            ending: self.prepare(self._recording_and_taking(statement, take))
             for ending, statement in RECORD.items()
         }
 
@@ -107,7 +106,7 @@ class PostgreSQL(Portable):
             return super().record(transaction, settlement, by, then)
         values = settlements.recorded(settlement) | run_values(settlement, by)
         if then is None:
-            found = transaction.one(RECORDED[settlement.ending], values)
+            found = transaction.one(self._record_whole[settlement.ending], values)
             return Recorded() if found and found.found else None
         both = values | self.claiming.values(then)
         row = transaction.one(self._record_and_take[settlement.ending], both)
@@ -122,11 +121,11 @@ class PostgreSQL(Portable):
     ) -> bool:
         """Take an expired claim off its row and record its run as lost; False: renewed."""
         values = settlements.buried(settlement, now) | run_values(settlement, by)
-        found = transaction.one(BURIED[settlement.ending], values)
+        found = transaction.one(self._bury_whole[settlement.ending], values)
         return found is not None and found.found == 1
 
     def release(self, transaction: Transaction, settlement: Settlement, by: str) -> bool:
         """Take any claim off its row by its token and record its run as lost."""
         values = settlements.settled(settlement) | run_values(settlement, by)
-        found = transaction.one(RELEASED[settlement.ending], values)
+        found = transaction.one(self._release_whole[settlement.ending], values)
         return found is not None and found.found == 1

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Select, update
-from sqlalchemy.sql.dml import ReturningUpdate
 
 from lazycron.model.settle import Claim
 from lazycron.schema import scheduled_task as t
-from lazycron.store.claims import CLAIMED_COLUMNS, Claiming, Stamp
+from lazycron.store.claims import CLAIMED_COLUMNS, Stamp
 from lazycron.store.dialects.portable import Portable
+from lazycron.store.driver.prepared import Prepared
 from lazycron.store.driver.transaction import Transaction
 
 LEAST_BUSY_TIMEOUT_MS = 1000
@@ -19,14 +19,13 @@ LEAST_BUSY_TIMEOUT_MS = 1000
 class SQLite(Portable):
     """Updates the row whose id the subselect finds, and returns it."""
 
-    def __init__(self, claiming: Claiming) -> None:
-        super().__init__(claiming)
-        self._take_one = self._taking(claiming.first_due(t.c.id))
-        self._take_recurring = self._taking(claiming.first_recurring(t.c.id))
+    def _build_claims(self) -> None:
+        self._take_one = self._taking(self.claiming.first_due(t.c.id))
+        self._take_recurring = self._taking(self.claiming.first_recurring(t.c.id))
 
-    def _taking(self, oldest: Select[Any]) -> ReturningUpdate[Any]:
+    def _taking(self, oldest: Select[Any]) -> Prepared:
         take = update(t).where(t.c.id == oldest.scalar_subquery()).values(self.claiming.stamps)
-        return take.returning(*CLAIMED_COLUMNS)
+        return self.prepare(take.returning(*CLAIMED_COLUMNS))
 
     def claim(self, transaction: Transaction, stamp: Stamp) -> Claim | None:
         """Claim the oldest due row, or return None."""

@@ -1,10 +1,11 @@
-"""Statements compiled once for each dialect, for the few that every run sends.
+"""Statements compiled once for a dialect, for the few that every run sends.
 
-SQLAlchemy compiles a statement once too, but binds, wraps and unwraps it anew at each execution.
+SQLAlchemy compiles a statement once too, but binds, wraps and unwraps it at each execution.
 """
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -14,44 +15,44 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 Statement = Select[Any] | Update | Delete | Insert
 Process = Callable[[Any], Any]
-# A dozen for each set of known names; whoever registers tasks all the time has many sets.
-MOST_KEPT = 500
+Prepare = Callable[[Statement], "Prepared"]
 # A row's columns, by position and as attributes of their names.
 AnyRow = Any
 
 
-class Prepared:
-    """One statement's text for one dialect, and how its values go in and out."""
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A statement's text, and how its values go in.
 
-    def __init__(self, statement: Statement, dialect: Dialect, values: Mapping[str, Any]) -> None:
-        self.statement = statement  # held, so that its id is not given to another one
-        compiled = statement.compile(dialect=dialect)
-        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - for the type checker
-        # The values only say which parameters vary: the names in an IN are the statement's own.
-        whole = compiled.construct_expanded_state(dict(values))
-        processors = {name: one for name, one in whole.processors.items() if callable(one)}
-        for name, bind in compiled.binds.items():
-            process = bind.type.dialect_impl(dialect).bind_processor(dialect)
-            if process is not None:
-                processors[name] = process
-        self.text = whole.statement
-        self._in_order = _in_order(whole.positiontup)
-        self._fixed = {
-            name: processors[name](value) if name in processors else value
-            for name, value in whole.parameters.items()
-            if name not in values
-        }
-        self._processors: Sequence[tuple[str, Process]] = tuple(
-            (name, process) for name, process in processors.items() if name in values
-        )
+    `fixed` are the values that are the statement's own, `varying` the parameters whose values are
+    processed, and `in_order` puts all values in order where the driver does not take them by name.
+    """
+
+    text: str
+    fixed: Mapping[str, Any]
+    varying: Sequence[tuple[str, Process]]
+    in_order: Callable[[Mapping[str, Any]], Any] | None
+
+
+class Prepared:
+    """One statement for one dialect, compiled at its first use; whoever builds it keeps it."""
+
+    def __init__(self, statement: Statement, dialect: Dialect) -> None:
+        self._statement = statement
         self._dialect = dialect
+
+    @property
+    def text(self) -> str:
+        """The statement as the driver takes it."""
+        return self._compiled.text
 
     def bind(self, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a tuple, or a mapping
         """Return the parameters as the driver takes them."""
-        bound = {**self._fixed, **values}
-        for name, process in self._processors:
+        compiled = self._compiled
+        bound = {**compiled.fixed, **values}
+        for name, process in compiled.varying:
             bound[name] = process(bound[name])
-        return bound if self._in_order is None else self._in_order(bound)
+        return bound if compiled.in_order is None else compiled.in_order(bound)
 
     def read(self, row: Sequence[Any]) -> AnyRow:
         """Return a row that the driver gave as the columns' types have it."""
@@ -62,13 +63,33 @@ class Prepared:
         return make(found)
 
     @cached_property
+    def _compiled(self) -> _Compiled:
+        compiled = self._statement.compile(dialect=self._dialect)
+        assert isinstance(compiled, SQLCompiler)  # noqa: S101 - for the type checker
+        # The others are the statement's own, such as the names in an IN.
+        varying = {name for name, bind in compiled.binds.items() if bind.required}
+        whole = compiled.construct_expanded_state(dict.fromkeys(varying))
+        processors = {name: one for name, one in whole.processors.items() if callable(one)}
+        for name, bind in compiled.binds.items():
+            process = bind.type.dialect_impl(self._dialect).bind_processor(self._dialect)
+            if process is not None:
+                processors[name] = process
+        fixed = {
+            name: processors[name](value) if name in processors else value
+            for name, value in whole.parameters.items()
+            if name not in varying
+        }
+        processed = tuple((name, one) for name, one in processors.items() if name in varying)
+        return _Compiled(whole.statement, fixed, processed, _in_order(whole.positiontup))
+
+    @cached_property
     def _results(self) -> tuple[Callable[[Sequence[Any]], AnyRow], Sequence[tuple[int, Process]]]:
         # Not before a row is read: asking a statement without RETURNING for its columns makes its
         # copies believe for ever that they have none.
-        if isinstance(self.statement, Select):
-            columns = list(self.statement.selected_columns)
+        if isinstance(self._statement, Select):
+            columns = list(self._statement.selected_columns)
         else:
-            columns = list(self.statement.exported_columns)
+            columns = list(self._statement.exported_columns)
         processors = []
         for position, column in enumerate(columns):
             process = column.type.dialect_impl(self._dialect).result_processor(self._dialect, None)
@@ -83,20 +104,3 @@ def _in_order(names: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any]
     if names is None or len(names) > 1:
         return itemgetter(*names) if names else None
     return lambda values: tuple(values[name] for name in names)
-
-
-class Prepare:
-    """The statements of one dialect that were prepared so far, and those that are asked for."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._known: dict[int, Prepared] = {}
-
-    def __call__(self, statement: Statement, values: Mapping[str, Any]) -> Prepared:
-        """Return a statement as it is sent; `values` says which of its parameters vary."""
-        found = self._known.get(id(statement))
-        if found is None:
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            found = self._known[id(statement)] = Prepared(statement, self._dialect, values)
-        return found

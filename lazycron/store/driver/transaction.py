@@ -1,8 +1,8 @@
 """One transaction of prepared statements, sent by the driver's own cursor.
 
-On the same connection and in the same transaction, claim, record and history so take a third of the
-time on SQLite. Errors stay SQLAlchemy's, and so do events and its log: where anybody listens,
-statements go the whole way.
+Claim, record and history, on one connection and in one transaction, take a third of the time so on
+SQLite. Errors stay SQLAlchemy's, and so do events and its log: where an app listens, statements go
+SQLAlchemy's whole way.
 """
 
 from collections import deque
@@ -13,9 +13,10 @@ from typing import Any, Protocol, Self
 
 from sqlalchemy import Connection, Engine, Pool, PoolProxiedConnection, QueuePool
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, StatementError
 
-from lazycron.store.driver.prepared import AnyRow, Prepare, Prepared, Statement
+from lazycron.store.driver.prepared import AnyRow, Prepared, Statement
+from lazycron.store.driver.private import may_send_past, raise_translated
 
 Values = Mapping[str, Any]
 WithCursor = tuple[PoolProxiedConnection, DBAPICursor]
@@ -32,13 +33,13 @@ class Kept:
 class Transaction(Protocol):
     """Sends statements."""
 
-    def count(self, statement: Statement, values: Values) -> int:
+    def count(self, statement: Prepared, values: Values) -> int:
         """Send a statement and return how many rows it found."""
 
-    def one(self, statement: Statement, values: Values) -> AnyRow | None:
+    def one(self, statement: Prepared, values: Values) -> AnyRow | None:
         """Send a statement and return the one row there may be, as the columns' types have it."""
 
-    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+    def all(self, statement: Prepared, values: Values) -> list[AnyRow]:
         """Send a statement and return its rows."""
 
     def commit(self) -> None:
@@ -55,9 +56,12 @@ class Transactions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
-        self._prepare = Prepare(engine.dialect)
         self._most_kept = 1 if _can_spare_one(engine.pool) else 0
         self._kept = Kept(self._most_kept)
+
+    def prepare(self, statement: Statement) -> Prepared:
+        """Return a statement as these transactions send it."""
+        return Prepared(statement, self._engine.dialect)
 
     def __call__(self) -> AbstractContextManager[Transaction]:
         """Return a transaction, to be entered once."""
@@ -68,9 +72,9 @@ class Transactions:
         return self._bare() or self._pooled(commits=False)
 
     def _bare(self) -> "BareTransaction | None":
-        if not self._is_sqlite or _is_watched(self._engine):
+        if not self._is_sqlite or not may_send_past(self._engine):
             return None
-        return BareTransaction(self._engine, self._prepare, self._kept)
+        return BareTransaction(self._engine, self._kept)
 
     @contextmanager
     def _pooled(self, *, commits: bool) -> Iterator[Transaction]:
@@ -82,7 +86,7 @@ class Transactions:
 
     def on(self, connection: Connection) -> Transaction:
         """Return a transaction on a connection of this engine's, which somebody else ends."""
-        return OnConnection(connection, self._prepare)
+        return OnConnection(connection)
 
     def close(self) -> None:
         """Give back the connection that is kept; one that is in use is not kept any more."""
@@ -100,63 +104,53 @@ def _can_spare_one(pool: Pool) -> bool:
     return isinstance(pool, QueuePool) and pool.size() > 1 and not is_heard
 
 
-def _is_watched(engine: Engine) -> bool:
-    """Tell whether anybody listens to what is executed, as SQLAlchemy itself asks it."""
-    heard = engine.dialect.dispatch
-    return bool(
-        engine._has_events  # noqa: SLF001
-        or engine._should_log_info()  # noqa: SLF001
-        or heard.do_execute
-        or heard.handle_error
-    )
-
-
 class OnConnection:
     """A transaction on a Connection of SQLAlchemy's, which knows when a server has gone away."""
 
-    def __init__(self, connection: Connection, prepare: Prepare) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._prepare = prepare
-        # Its own listeners count as well.
-        self._is_watched = connection._has_events or _is_watched(connection.engine)  # noqa: SLF001
+        self._sends_past = may_send_past(connection.engine, connection)
 
-    def count(self, statement: Statement, values: Values) -> int:
+    def count(self, statement: Prepared, values: Values) -> int:
         """Send a statement and return how many rows it found."""
-        return self._send(self._prepare(statement, values), values)[0]
+        return self._send(statement, values)[0]
 
-    def one(self, statement: Statement, values: Values) -> AnyRow | None:
+    def one(self, statement: Prepared, values: Values) -> AnyRow | None:
         """Send a statement and return the one row there may be, as the columns' types have it."""
         found = self.all(statement, values)
         return found[0] if found else None
 
-    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+    def all(self, statement: Prepared, values: Values) -> list[AnyRow]:
         """Send a statement and return its rows."""
-        prepared = self._prepare(statement, values)
-        return [prepared.read(row) for row in self._send(prepared, values, reads=True)[1]]
+        return [statement.read(row) for row in self._send(statement, values, reads=True)[1]]
 
     def commit(self) -> None:
         """Commit; the next statement begins anew."""
         self._connection.commit()
 
     def _send(
-        self, prepared: Prepared, values: Values, *, reads: bool = False
+        self, statement: Prepared, values: Values, *, reads: bool = False
     ) -> tuple[int, Sequence[Any]]:
         """Return how many rows were found, and which, as the driver gives them."""
-        given = prepared.bind(values)
+        given = statement.bind(values)
         connection = self._connection
-        if self._is_watched:
-            result = connection.exec_driver_sql(prepared.text, given)
+        if not self._sends_past:
+            try:
+                result = connection.exec_driver_sql(statement.text, given)
+            except StatementError as error:
+                error.hide_parameters = True
+                raise
             return result.rowcount, result.all() if reads else ()
         if not connection.in_transaction():
             connection.begin()
         cursor = None
         try:
             cursor = connection.connection.cursor()
-            cursor.execute(prepared.text, given)
+            cursor.execute(statement.text, given)
             found = cursor.rowcount, cursor.fetchall() if reads else ()
             cursor.close()
         except BaseException as error:  # noqa: BLE001 - as SQLAlchemy does; it raises in any case
-            connection._handle_dbapi_exception(error, prepared.text, None, cursor, None)  # noqa: SLF001
+            raise_translated(connection, error, statement.text, cursor)
         return found
 
 
@@ -167,10 +161,9 @@ class BareTransaction:
     take a fifth of the time, and the pool's check-out and check-in a tenth.
     """
 
-    def __init__(self, engine: Engine, prepare: Prepare, kept: Kept) -> None:
+    def __init__(self, engine: Engine, kept: Kept) -> None:
         self._engine = engine
         self._dialect = engine.dialect
-        self._prepare = prepare
         self._kept = kept
 
     def __enter__(self) -> Self:
@@ -223,26 +216,25 @@ class BareTransaction:
             errors = self._dialect.loaded_dbapi.Error
             raise DBAPIError.instance(None, None, error, errors, dialect=self._dialect) from error
 
-    def count(self, statement: Statement, values: Values) -> int:
+    def count(self, statement: Prepared, values: Values) -> int:
         """Send a statement and return how many rows it found."""
-        self._send(self._prepare(statement, values), values)
+        self._send(statement, values)
         return int(self._cursor.rowcount)
 
-    def one(self, statement: Statement, values: Values) -> AnyRow | None:
+    def one(self, statement: Prepared, values: Values) -> AnyRow | None:
         """Send a statement and return the one row there may be, as the columns' types have it."""
         # All of them: a statement with RETURNING is done only when it was read to its end.
         found = self.all(statement, values)
         return found[0] if found else None
 
-    def all(self, statement: Statement, values: Values) -> list[AnyRow]:
+    def all(self, statement: Prepared, values: Values) -> list[AnyRow]:
         """Send a statement and return its rows."""
-        prepared = self._prepare(statement, values)
-        self._send(prepared, values)
+        self._send(statement, values)
         try:
             rows = self._cursor.fetchall()
         except Exception as error:
-            raise self._translated(error, prepared.text) from error
-        return [prepared.read(row) for row in rows]
+            raise self._translated(error, statement.text) from error
+        return [statement.read(row) for row in rows]
 
     def commit(self) -> None:
         """Commit; the next statement begins anew."""
@@ -251,12 +243,12 @@ class BareTransaction:
         except Exception as error:
             raise self._translated(error, None) from error
 
-    def _send(self, prepared: Prepared, values: Values) -> None:
-        given = prepared.bind(values)
+    def _send(self, statement: Prepared, values: Values) -> None:
+        given = statement.bind(values)
         try:
-            self._cursor.execute(prepared.text, given)
+            self._cursor.execute(statement.text, given)
         except Exception as error:
-            raise self._translated(error, prepared.text) from error
+            raise self._translated(error, statement.text) from error
 
     def _translated(self, error: Exception, text: str | None) -> BaseException:
         """Return SQLAlchemy's error for a driver's, without the values.
