@@ -2,6 +2,7 @@
 #   make run     serve the example app on http://127.0.0.1:8000
 #   make test    run all tests           make test ARGS="-k budget"
 #   make check   the rules, then the tests
+#   make pythons what may differ between versions of Python, on each newer one that is found
 #   make oldest  the store's tests, on the oldest versions that pyproject.toml admits
 #   make layers  the rooms of the code, from its imports
 
@@ -20,7 +21,7 @@ READY := $(VENV)/.installed
 TYPED  = $(wildcard lazycron example_app migrations tests benchmarks tools .ci/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test oldest lint layers format check bench bench-peers races wheel clean
+.PHONY: help run test pythons oldest lint layers format check bench bench-peers races wheel clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -37,6 +38,9 @@ run: $(READY)
 
 test: $(READY)
 	$(BIN)/pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
+
+pythons:
+	.ci/pythons
 
 # What `tools/oldest.py` reads as the lower bounds, and pytest as it is now.
 oldest:
@@ -79,5 +83,5 @@ wheel: $(READY)
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(OLDEST) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
