@@ -23,7 +23,8 @@ from lazycron.schedules.shaped import Crontab, Every, Schedule
 from lazycron.statefile import State
 from lazycron.store import RunRecord
 from lazycron.tick.why import Explanation, Reason
-from lazycron.verbs.overview import Problem, TaskStatus
+from lazycron.verbs.check import Problem
+from lazycron.verbs.overview import TaskStatus
 
 __all__ = [
     "ArgumentsError",

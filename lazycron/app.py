@@ -1,48 +1,44 @@
-"""LazyCron: checks the settings once, wires the parts, and is what an app holds in its hand."""
+"""LazyCron: the object that an app holds; each verb is one call of a function of its parts."""
 
 import asyncio
-import hashlib
-import hmac
 import os
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, overload
+from datetime import datetime, tzinfo
+from functools import partial
+from typing import Any, Unpack, overload
 
 from sqlalchemy import URL, Engine
 
-from lazycron.clock import Clock, to_moment
+from lazycron.clock import Clock
 from lazycron.durations import Duration, to_duration
-from lazycron.errors import (
-    ConfigurationError,
-    LazyCronError,
-)
-from lazycron.executors.thread import Bridge, in_a_new_loop, on_loop
+from lazycron.errors import ConfigurationError
+from lazycron.executors.thread import in_a_new_loop, on_loop
+from lazycron.model.job import Job, JobResult, Using
+from lazycron.model.once import AsyncOnce, Once
 from lazycron.model.registry import Registry
-from lazycron.model.report import Budget, RunResult, TickReport, Trigger, to_trigger
+from lazycron.model.report import Budget, RunResult, TickReport, Trigger
 from lazycron.model.retry import Retry
 from lazycron.model.settle import OnLost
-from lazycron.model.task import FirstRun, Missed, OnlyOn, Task, make_task, to_schedule
-from lazycron.schedules.shaped import Crontab, Schedule, in_zone
-from lazycron.settings import Settings, check_settings
-from lazycron.store import Store
-from lazycron.store.driver.engine import clone_engine, open_engine, to_url
-from lazycron.texts import shown
-from lazycron.tick.tick import Door
-from lazycron.verbs.jobs import Enqueuing
-from lazycron.verbs.operator import Moment, Name, to_name
-from lazycron.wiring import Edge, Parts, who_we_are, wire
+from lazycron.model.task import FirstRun, Missed, OnlyOn, Task, TaskOptions, make_task, to_schedule
+from lazycron.schedules.shaped import Crontab, Schedule
+from lazycron.settings import CRON_TOKEN, HEALTH_TOKEN, Settings, changed, check_settings
+from lazycron.statefile import State
+from lazycron.store import RunRecord, Store
+from lazycron.store.driver.source import check_database, open_database
+from lazycron.tick.why import Explanation
+from lazycron.verbs import check, enqueue, jobs, once, operator, overview, read, release, run
+from lazycron.verbs.base import Moment, Name, refuse_in_loop, to_name
+from lazycron.verbs.check import Problem
+from lazycron.verbs.overview import TaskStatus
+from lazycron.wiring import Edge, Parts, PerProcess, who_we_are, wire
 
-DEFAULT_DATABASE = "sqlite:///lazycron.db"
-TOKEN_LENGTH = 40
 
-
-class LazyCron(Enqueuing):
+class LazyCron:
     """Scheduled work for an app without cron and without a worker process.
 
     Making one does no I/O and starts no thread; the parts are wired at the first use in each
-    process, and again after a fork. API.md's comments on each setting hold; bad ones raise
-    ConfigurationError or ScheduleError, which name the value and what is accepted.
+    process, and again after a fork. A bad setting raises ConfigurationError or ScheduleError,
+    which name the value and what is accepted.
     """
 
     def __init__(
@@ -63,8 +59,6 @@ class LazyCron(Enqueuing):
         clock: Clock | None = None,
     ) -> None:
         self._registry = Registry()
-        self._without_retry: set[str] = set()
-        self._without_tz: set[str] = set()
         self._given: dict[str, Any] = {
             "secret": secret,
             "state_file": state_file,
@@ -79,12 +73,13 @@ class LazyCron(Enqueuing):
             "enabled": enabled,
             "clock": clock,
         }
-        self._database = _check_database(database)
+        self._database = check_database(database)
         self._settings = check_settings(**self._given)
         self._edge = Edge()
-        self._held: tuple[int, Parts] | None = None
-        # Keyed by process: a lock that the parent held at a fork would be held for ever.
-        self._locks: dict[int, threading.Lock] = {}
+        self._held = PerProcess(self._wire)
+        self._enqueuer = enqueue.enqueuer_of(self._held.get)
+        self._once = partial(once.once, self._held.get)
+        self._aonce = partial(once.aonce, self._held.get)
 
     def configure(self, database: str | URL | Engine | None = None, **settings: Any) -> None:
         """Set what was not known at import, before the first use; takes what LazyCron() takes.
@@ -92,33 +87,15 @@ class LazyCron(Enqueuing):
         What is not named stays as it was. Raises ConfigurationError for an unknown setting, and
         once this LazyCron has been used in this process.
         """
-        if self._held is not None and self._held[0] == os.getpid():
+        if self.is_used:
             message = "configure() came after the first use; call it before any request or tick"
             raise ConfigurationError(message)
-        unknown = sorted(set(settings) - set(self._given))
-        if unknown:
-            message = (
-                f"no setting is named {', '.join(unknown)}; there are {', '.join(self._given)}"
-            )
-            raise ConfigurationError(message)
-        given = self._given | settings
+        given = changed(self._given, settings)
         checked = check_settings(**given)
         if database is not None:
-            self._database = _check_database(database)
+            self._database = check_database(database)
         self._given, self._settings = given, checked
-        self._hand_on_defaults()
-
-    def _hand_on_defaults(self) -> None:
-        """Give tasks that were registered before the settings came what they left to them."""
-        for task in self._registry:
-            changed = task
-            if task.name in self._without_retry:
-                changed = replace(changed, retry=self._settings.retry)
-            if task.name in self._without_tz and task.schedule is not None:
-                changed = replace(changed, schedule=in_zone(task.schedule, self._settings.tz))
-            self._registry.replace(changed)
-
-    # the parts, for the doors and edges
+        self._registry.configure(checked.retry, checked.tz)
 
     @property
     def settings(self) -> Settings:
@@ -131,42 +108,23 @@ class LazyCron(Enqueuing):
         return self._registry
 
     @property
-    def _parts(self) -> Parts:
-        """The parts of this process, wired at the first use."""
-        held = self._held
-        if held is not None and held[0] == os.getpid():
-            return held[1]
-        with self._locks.setdefault(os.getpid(), threading.Lock()):
-            held = self._held
-            if held is None or held[0] != os.getpid():
-                store = Store(self._open(), who_we_are())
-                held = (os.getpid(), self._wire(store))
-                self._held = held
-            return held[1]
+    def is_used(self) -> bool:
+        """Whether this LazyCron has been used in this process."""
+        return self._held.held() is not None
 
-    def _wire(self, store: Store) -> Parts:
+    @property
+    def _parts(self) -> Parts:
+        return self._held.get()
+
+    def _wire(self) -> Parts:
         return wire(
             settings=self._settings,
             registry=self._registry,
             edge=self._edge,
-            store=store,
+            store=Store(open_database(self._database), who_we_are()),
             once=self._once,
             aonce=self._aonce,
         )
-
-    @property
-    def is_used(self) -> bool:
-        """Whether the parts have been wired in this process."""
-        return self._held is not None and self._held[0] == os.getpid()
-
-    def _open(self) -> Engine:
-        database = self._database
-        if database is None:
-            database = _check_database(os.environ.get("LAZYCRON_DATABASE") or DEFAULT_DATABASE)
-        if isinstance(database, Engine):
-            return clone_engine(database)
-        assert database is not None  # noqa: S101 - for the type checker: the default is a URL
-        return open_engine(database)
 
     # tasks
 
@@ -174,29 +132,7 @@ class LazyCron(Enqueuing):
     def task(self, function: Callable[..., Any], /) -> Task: ...
 
     @overload
-    def task(
-        self,
-        /,
-        *,
-        every: Duration | None = None,
-        crontab: str | None = None,
-        schedule: Schedule | None = None,
-        tz: str | None = None,
-        name: str | None = None,
-        label: str | None = None,
-        explanation: str | None = None,
-        first_run: FirstRun = None,
-        enabled: bool = True,
-        retry: Retry | None = None,
-        lease: Duration | None = None,
-        on_lost: OnLost = "rerun",
-        timeout: Duration | None = None,
-        missed: Missed = "once",
-        grace: Duration | None = None,
-        jitter: Duration | None = None,
-        between: str | None = None,
-        only_on: OnlyOn = None,
-    ) -> Callable[[Callable[..., Any]], Task]: ...
+    def task(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[..., Any]], Task]: ...
 
     def task(
         self,
@@ -228,12 +164,15 @@ class LazyCron(Enqueuing):
         enqueued. `first_run` None means one interval after registration, "soon" two minutes.
         `enabled` is the first value only; afterwards it is the operator's. `between` holds the
         schedule to a window such as "02:00-05:00" in the zone `tz`, `jitter` spreads it,
-        `missed="skip"` passes over what is later than `grace`, and `only_on` names the triggers
+        `missed="skip"` skips a run that is later than `grace`, and `only_on` names the triggers
         that may run it. Raises ScheduleError, ConfigurationError and DuplicateTaskError.
         """
         due = to_schedule(
             every, crontab, schedule, tz, self._settings.tz, between=between, jitter=jitter
         )
+
+        own_zone = tz is not None or isinstance(schedule, Crontab)
+        without = ["retry"] * (retry is None) + ["tz"] * (not own_zone)
 
         def register(function: Callable[..., Any]) -> Task:
             made = make_task(
@@ -253,11 +192,7 @@ class LazyCron(Enqueuing):
                 only_on=only_on,
                 enqueuer=self._enqueuer,
             )
-            self._registry.add(made)
-            if retry is None:
-                self._without_retry.add(made.name)
-            if tz is None and not isinstance(schedule, Crontab):
-                self._without_tz.add(made.name)
+            self._registry.add(made, without=without)
             return made
 
         return register if function is None else register(function)
@@ -269,23 +204,19 @@ class LazyCron(Enqueuing):
     ) -> TickReport:
         """Run due tasks within the budget, in this thread, and report.
 
-        Raises LazyCronError where an event loop runs in the calling thread, and lets the
-        database's errors out.
+        Raises LazyCronError where an event loop runs in this thread, and the database's errors.
         """
-        _refuse_in_loop("run_due", "await cron.arun_due()")
-        return self._run_due(trigger, budget, now, in_a_new_loop)
+        refuse_in_loop("run_due", "await cron.arun_due()")
+        return run.run_due(self._parts, trigger, budget, now, in_a_new_loop)
 
     async def arun_due(
         self, trigger: Trigger = "manual", *, budget: Budget | None = None, now: Moment = None
     ) -> TickReport:
         """Do what `run_due` does in another thread; `async def` tasks run on this loop."""
         bridge = on_loop(asyncio.get_running_loop())
-        return await asyncio.to_thread(self._run_due, trigger, budget, now, bridge)
-
-    def _run_due(
-        self, trigger: str, budget: Budget | None, now: Moment, bridge: Bridge
-    ) -> TickReport:
-        return self._parts.runner.run_due(self._door(trigger, budget, now, bridge))
+        return await asyncio.to_thread(
+            lambda: run.run_due(self._parts, trigger, budget, now, bridge)
+        )
 
     def run_now(
         self, name: Name, *, trigger: Trigger = "manual", now: Moment = None
@@ -295,30 +226,177 @@ class LazyCron(Enqueuing):
         Raises UnknownTaskError, NotInstalledError, BusyError where the database is busy, and
         LazyCronError where an event loop runs in the calling thread.
         """
-        _refuse_in_loop("run_now", "await cron.arun_now(…)")
-        return self._run_now(name, trigger, now, in_a_new_loop)
+        refuse_in_loop("run_now", "await cron.arun_now(…)")
+        return run.run_now(self._parts, name, trigger, now, in_a_new_loop)
 
     async def arun_now(
         self, name: Name, *, trigger: Trigger = "manual", now: Moment = None
     ) -> RunResult | None:
         """Do what `run_now` does in another thread; an `async def` task runs on this loop."""
         bridge = on_loop(asyncio.get_running_loop())
-        return await asyncio.to_thread(self._run_now, name, trigger, now, bridge)
+        return await asyncio.to_thread(lambda: run.run_now(self._parts, name, trigger, now, bridge))
 
-    def _run_now(self, name: Name, trigger: str, now: Moment, bridge: Bridge) -> RunResult | None:
-        return self._parts.runner.run_now(to_name(name), self._door(trigger, None, now, bridge))
+    # jobs
 
-    def _door(self, trigger: str, budget: Budget | None, now: Moment, bridge: Bridge) -> Door:
-        budget = self._settings.budget if budget is None else budget
-        if not isinstance(budget, Budget):
-            message = f"budget={shown(budget)}: pass a Budget(…) or None"
-            raise ConfigurationError(message)
-        return Door(
-            trigger=to_trigger(trigger),
-            budget=budget,
-            now=None if now is None else to_moment(now),
-            bridge=bridge,
-        )
+    def enqueue(self, name: Name, /, *args: Any, **kwargs: Any) -> Job:
+        """Enqueue a call of a task, by its name.
+
+        Raises UnknownTaskError, ArgumentsError, BusyError, and LazyCronError where an event loop
+        runs in the calling thread.
+        """
+        return Using(to_name(name), self._enqueuer).enqueue(*args, **kwargs)
+
+    async def aenqueue(self, name: Name, /, *args: Any, **kwargs: Any) -> Job:
+        """Do what `enqueue` does, from a coroutine."""
+        return await Using(to_name(name), self._enqueuer).aenqueue(*args, **kwargs)
+
+    def using(self, name: Name, **options: Any) -> Using:
+        """Wish for more about a task's next job; see `Task.using`."""
+        return Using(to_name(name), self._enqueuer).using(**options)
+
+    def jobs(self, status: str | None = None, limit: int = 100) -> list[Job]:
+        """Return jobs, the first due first: all, or the waiting, running or dead ones."""
+        return jobs.jobs(self._parts, status, limit)
+
+    def retry_job(self, job_id: int) -> Job:
+        """Start a dead job again: due now, with all its attempts, from its last checkpoint.
+
+        Raises UnknownTaskError where there is no such job, BusyError for one that is not dead, and
+        KeyTakenError, which names the holder, where another job has its key by now.
+        """
+        return jobs.retry_job(self._parts, job_id)
+
+    def release_job(self, job_id: int, *, force: bool = False) -> bool:
+        """End a job's claim and record its run as lost; False where it is not running.
+
+        The loss counts as an attempt: the job runs again, or is dead after its last one. Raises
+        UnknownTaskError where there is no such job, and BusyError as `release` does.
+        """
+        return release.release_job(self._parts, job_id, force=force)
+
+    def discard_job(self, job_id: int) -> None:
+        """Delete a waiting or dead job; raises UnknownTaskError, or BusyError for a running one."""
+        jobs.discard_job(self._parts, job_id)
+
+    def result(self, job_id: int) -> JobResult:
+        """Tell what became of a job, from any process, whether its row is still there or not."""
+        return jobs.result(self._parts, job_id)
+
+    # once keys
+
+    def once(self, key: str, *, expires: Duration | None = None, connection: object = None) -> Once:
+        """Guard an effect: `with cron.once(key) as first: if first: …`.
+
+        The key is registered before the effect; a second registration is refused and counted. An
+        exception gives the key back; a crash keeps it, for ever or until it `expires`. With
+        `connection=` key and effect are in the caller's transaction: both happen or neither.
+        Raises ArgumentsError for a key that is no text of 1 to 191 characters; the block raises
+        LazyCronError where an event loop runs in the calling thread.
+        """
+        return self._once(key, expires=expires, connection=connection, task=None)
+
+    def aonce(
+        self, key: str, *, expires: Duration | None = None, connection: object = None
+    ) -> AsyncOnce:
+        """Do what `once` does, for `async with`; takes async connections and sessions too."""
+        return self._aonce(key, expires=expires, connection=connection, task=None)
+
+    # looking
+
+    def overview(self, now: Moment = None) -> list[TaskStatus]:
+        """Return every task at a glance, by name; rows and jobs without code included."""
+        return overview.overview(self._parts, now)
+
+    def upcoming(self, name: Name, count: int = 10, now: Moment = None) -> list[datetime]:
+        """Return when a task will be due next, in UTC, if each of its runs begins on time.
+
+        For an overdue or disabled task: as if it were run at `now`. Raises UnknownTaskError for a
+        task without a row, and ScheduleError for a row whose schedule cannot be read.
+        """
+        return read.upcoming(self._parts, name, count, now)
+
+    def zone_of(self, name: Name) -> tzinfo:
+        """Return the zone whose clocks a task goes by; LazyCron's where they do not matter."""
+        return read.zone_of(self._parts, name)
+
+    def why(self, name: Name, now: Moment = None) -> Explanation:
+        """Say why a task is not running now and what would make it run; never raises for that."""
+        return read.why(self._parts, name, now)
+
+    def history(self, name: Name | None = None, limit: int = 40) -> list[RunRecord]:
+        """Return the newest runs, newest first, of one task or of all."""
+        return read.history(self._parts, name, limit)
+
+    def log_tail(self, lines: int = 40) -> list[str]:
+        """Return the newest lines of this host's log file, newest first."""
+        return read.log_tail(self._parts, lines)
+
+    def state(self) -> State:
+        """Return what the state file says, asking the database where it says nothing."""
+        return read.state(self._parts)
+
+    def check(self) -> list[Problem]:
+        """Return what is wrong or advisable, each with what to do; empty if nothing is."""
+        return check.check(self._parts)
+
+    # managing: a verb that takes a task's name acts on its recurring row
+
+    def sync(self, now: Moment = None) -> bool:
+        """Make rows for new tasks and store changed schedules; False: not installed yet."""
+        return operator.sync(self._parts, now)
+
+    def enable(self, name: Name) -> None:
+        """Let a task run; its row stays due as it was. Raises UnknownTaskError."""
+        operator.switch(self._parts, name, enabled=True)
+
+    def disable(self, name: Name) -> None:
+        """Keep a task from running; a run under way is finished. Raises UnknownTaskError."""
+        operator.switch(self._parts, name, enabled=False)
+
+    def set_interval(self, name: Name, duration: Duration) -> None:
+        """Override a task's schedule by an interval, until `reset_schedule`.
+
+        Its window and jitter stay. Takes 60 seconds to 30 days; raises ScheduleError, a ValueError,
+        for anything else, and UnknownTaskError. The row moves to the new interval after its last
+        run, if that is sooner.
+        """
+        operator.set_interval(self._parts, name, duration)
+
+    def reset_schedule(self, name: Name) -> None:
+        """Take an operator's interval back: the code's schedule counts again."""
+        operator.reset_schedule(self._parts, name)
+
+    def release(self, name: Name, *, force: bool = False) -> bool:
+        """End a claim and record its run as lost; False where the row is not claimed.
+
+        A claim renewed within half its lease is very likely alive: raises BusyError unless
+        `force`. If its run still goes on, it changes nothing any more.
+        """
+        return release.release(self._parts, name, force=force)
+
+    def forget(self, name: Name) -> None:
+        """Delete the row of a task whose code is gone.
+
+        Raises UnknownTaskError where there is no row, ConfigurationError for a task this process
+        knows (its row would come back at once) and BusyError for one that is running.
+        """
+        operator.forget(self._parts, name)
+
+    def set_triggers(self, *, traffic: bool | None = None, admin: bool | None = None) -> None:
+        """Switch requests on or off as a trigger, for all hosts within a minute.
+
+        `traffic` is any request, `admin` one on the app's own admin paths. The cron URL, the CLI
+        and direct calls run regardless.
+        """
+        operator.set_triggers(self._parts, traffic=traffic, admin=admin)
+
+    def prune(self) -> int:
+        """Delete what `keep_runs` and `keep_age` no longer keep; return how many runs that were."""
+        return operator.prune(self._parts)
+
+    def migrate(self) -> None:
+        """Bring the database's tables to this version's shape."""
+        operator.migrate(self._parts)
 
     # tokens
 
@@ -330,47 +408,34 @@ class LazyCron(Enqueuing):
     @property
     def health_token(self) -> str | None:
         """The token for health checks; None without a secret of at least 16 characters."""
-        good = self._settings.good_secrets()
-        return _token(good[0], "lazycron-health") if good else None
+        return next(iter(self._settings.tokens(HEALTH_TOKEN)), None)
 
     @property
     def cron_tokens(self) -> tuple[str, ...]:
         """Every accepted cron token: the first secret's, then the older ones'."""
-        return tuple(_token(one, "lazycron-cron") for one in self._settings.good_secrets())
+        return self._settings.tokens(CRON_TOKEN)
 
     # ending
 
     def close(self, *, timeout: Duration | None = None) -> bool:
         """Stop after the run under way, wait for it, and let connections and threads go.
 
-        `timeout` None is the `drain` setting. Returns False if a run was still going on after
-        that. The next use opens everything again. Raises LazyCronError where an event loop runs in
-        the calling thread.
+        `timeout` None is the `drain` setting. Returns False if a run was still going on then. The
+        next use opens everything again. Raises LazyCronError where an event loop runs in the
+        calling thread.
         """
-        _refuse_in_loop("close", "await cron.aclose()")
+        refuse_in_loop("close", "await cron.aclose()")
         return self._close(timeout)
 
     async def aclose(self, app: object = None, /, *, timeout: Duration | None = None) -> bool:  # noqa: ASYNC109 - it waits in a thread
-        """Do what `close` does, without blocking the loop that async tasks may need to end.
-
-        It also serves as a framework's shutdown hook: an app that is handed to it is ignored.
-        """
+        """Do what `close` does, from a coroutine; as a shutdown hook it ignores the app it gets."""
         del app
         return await asyncio.to_thread(self._close, timeout)
 
     def _close(self, timeout: Duration | None) -> bool:
         length = self._settings.drain if timeout is None else to_duration(timeout, what="timeout")
         self._edge.let_go()
-        held = self._held
-        if held is None or held[0] != os.getpid():
-            return True
-        parts = held[1]
-        parts.runner.activity.stopping.set()
-        idle = parts.runner.activity.wait_idle(length.total_seconds())
-        if self._held is held:
-            self._held = None
-        parts.close()
-        return idle
+        return self._held.close(length.total_seconds())
 
 
 def parts_of(cron: LazyCron) -> Parts:
@@ -381,30 +446,3 @@ def parts_of(cron: LazyCron) -> Parts:
 def attach(cron: LazyCron, *, wake: Callable[[], None], let_go: Callable[[], None]) -> None:
     """Let an edge be told that something was enqueued, and that the LazyCron is closed."""
     cron._edge.wake, cron._edge.let_go = wake, let_go  # noqa: SLF001 - the class's own module
-
-
-def _check_database(database: str | URL | Engine | None) -> URL | Engine | None:
-    if database is None or isinstance(database, Engine):
-        return database
-    if isinstance(database, URL):
-        return to_url(database.render_as_string(hide_password=False))
-    if isinstance(database, str):
-        return to_url(database)
-    message = (
-        f"database is a {type(database).__name__}; pass a URL such as {DEFAULT_DATABASE!r}, or a "
-        "sqlalchemy.Engine (of an AsyncEngine: its sync_engine's URL with a sync driver)"
-    )
-    raise ConfigurationError(message)
-
-
-def _token(secret: str, purpose: str) -> str:
-    return hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).hexdigest()[:TOKEN_LENGTH]
-
-
-def _refuse_in_loop(verb: str, instead: str) -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    message = f"{verb}() blocks and an event loop runs in this thread; call `{instead}`"
-    raise LazyCronError(message)

@@ -1,10 +1,13 @@
 """What a LazyCron was told, checked once."""
 
+import hashlib
+import hmac
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from lazycron.clock import Clock, SystemClock
 from lazycron.durations import Duration, to_duration
@@ -17,6 +20,9 @@ from lazycron.texts import shown
 SHORTEST_SECRET = 16
 SHORTEST_LEASE = timedelta(seconds=1)
 HANGING = timedelta(seconds=20)
+TOKEN_LENGTH = 40
+CRON_TOKEN = "lazycron-cron"  # noqa: S105 - what a token is made for, not a token
+HEALTH_TOKEN = "lazycron-health"  # noqa: S105 - as above
 OFF = ("off", "0", "false", "no")
 
 
@@ -64,6 +70,19 @@ class Settings:
         """Return the secrets long enough to make tokens of."""
         return tuple(one for one in self.all_secrets() if len(one) >= SHORTEST_SECRET)
 
+    def tokens(self, purpose: str) -> tuple[str, ...]:
+        """Return the tokens for a purpose, one for each good secret, the first secret's first."""
+        return tuple(_token(one, purpose) for one in self.good_secrets())
+
+
+def changed(given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given with what is given now; raises ConfigurationError for unknown names."""
+    unknown = sorted(changes.keys() - given.keys())
+    if unknown:
+        message = f"no setting is named {', '.join(unknown)}; there are {', '.join(given)}"
+        raise ConfigurationError(message)
+    return given | changes
+
 
 def check_settings(
     *,
@@ -108,6 +127,10 @@ def check_settings(
         enabled=enabled,
         clock=SystemClock() if clock is None else clock,
     )
+
+
+def _token(secret: str, purpose: str) -> str:
+    return hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).hexdigest()[:TOKEN_LENGTH]
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:

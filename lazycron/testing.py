@@ -16,7 +16,7 @@ from lazycron.model.once import Crash
 from lazycron.model.report import TickReport
 from lazycron.model.settle import Claim, Outcome, Settlement, Status, settle
 from lazycron.store import Changed, Lost, Recorded, Stamp, Store
-from lazycron.verbs.operator import Name, to_name
+from lazycron.verbs.base import Name, to_name
 
 MOST_TICKS = 10_000
 

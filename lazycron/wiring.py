@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,21 +67,69 @@ class Parts:
     runner: Runner
 
     def refresh_state(self, *, settings: bool = False) -> State:
-        """Write the state file anew from the database, at the reference's own moment."""
+        """Write the state file from the database, at the reference's own moment."""
         return self.refresh.refresh(Moments(self.reference), settings=settings)
 
     def tell_due(self, due: datetime) -> None:
-        """Write the state file anew if it names a later moment than a row that was just made."""
+        """Write the state file again if it names a later moment than a row that was just made."""
         if self.sync.is_wanted:
             # The names of the known tasks are not known to the store yet: nothing would be due.
             self.sync.bring_in(self.reference.now())
         if not self.statefile.names(self.reference.to_host(due), self.settings.clock.now()):
             self.refresh_state()
 
+    def note_commit(self, connection: object = None) -> None:
+        """Let this process's next looks ask the database whatever the state file says."""
+        del connection
+        self.facts.mark(self.reference.monotonic())
+        self.edge.wake()
+
     def close(self) -> None:
         """Let the database's connections go, and the renewal thread once no run needs it."""
         self.leases.stop()
         self.store.close()
+
+
+class PerProcess:
+    """The parts of this process, wired at its first use of them, and again after a close."""
+
+    def __init__(self, make: Callable[[], Parts]) -> None:
+        self._make = make
+        self._held: tuple[int, Parts] | None = None
+        # Keyed by process: a lock that the parent held at a fork would be held for ever.
+        self._locks: dict[int, threading.Lock] = {}
+
+    def held(self) -> Parts | None:
+        """Return the parts where they have been wired in this process."""
+        held = self._held
+        return held[1] if held is not None and held[0] == os.getpid() else None
+
+    def get(self) -> Parts:
+        """Return the parts, wired now if need be."""
+        found = self.held()
+        if found is not None:
+            return found
+        with self._locks.setdefault(os.getpid(), threading.Lock()):
+            found = self.held()
+            if found is None:
+                found = self._make()
+                self._held = (os.getpid(), found)
+            return found
+
+    def close(self, patience: float) -> bool:
+        """Begin no further run, wait for the one under way, and close the parts.
+
+        Returns False if a run was still going on after `patience` seconds.
+        """
+        parts = self.held()
+        if parts is None:
+            return True
+        parts.runner.activity.stopping.set()
+        idle = parts.runner.activity.wait_idle(patience)
+        if self.held() is parts:
+            self._held = None
+        parts.close()
+        return idle
 
 
 def wire(
@@ -187,8 +236,9 @@ def default_state_file(store: Store) -> Path:
 def private_folder() -> Path:
     """Return a folder of the user's own in the temp folder, mode 0700.
 
-    What somebody else has made there first is not used: his files would be believed. Where
-    nothing can be made the state file says so, and this process goes by its own memory.
+    A folder that another user made there first is not used, since the files in it would be
+    believed. Where no folder can be made the state file reports it, and this process goes by its
+    own memory.
     """
     user = os.getuid() if hasattr(os, "getuid") else 0
     name = f"lazycron-{user}"

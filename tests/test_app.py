@@ -5,13 +5,14 @@ import hashlib
 import hmac
 import inspect
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import URL
 
-from lazycron import Budget, LazyCron, Retry
+from lazycron import Budget, LazyCron, Retry, Run
 from lazycron.errors import (
     ConfigurationError,
     LazyCronError,
@@ -140,6 +141,56 @@ def test_blocking_verbs_refuse_to_stop_a_loop(cron: LazyCron) -> None:
     for text, instead in zip(texts, ("arun_due()", "arun_now(…)", "aclose()"), strict=True):
         assert text.endswith(f"an event loop runs in this thread; call `await cron.{instead}`")
     assert not cron.is_used
+
+
+def test_enqueueing_and_once_keys_refuse_to_stop_a_loop(cron: LazyCron) -> None:
+    """Nothing is written; what the caller's own transaction carries, or comes after it, passes."""
+    work = cron.task(name="work")(print)
+    cron.sync()
+    engine = cron._parts.store.engine
+    committed: list[Any] = []
+
+    async def main() -> None:
+        for enqueue in (work.enqueue, work.using(key="k").enqueue, partial(cron.enqueue, "work")):
+            with pytest.raises(LazyCronError, match=r"call `await aenqueue\(…\)`$"):
+                enqueue()
+        block = cron.once("key")
+        with pytest.raises(LazyCronError, match=r"call `async with aonce\(…\)`$"):
+            block.__enter__()
+        with engine.begin() as connection:
+            work.using(connection=connection).enqueue(1)
+            with cron.once("joined", connection=connection) as first:
+                assert first
+        work.using(on_commit=committed.append).enqueue(2)
+        for write in committed:
+            write()
+        await work.aenqueue(3)
+        async with cron.aonce("key") as first:
+            assert first
+
+    asyncio.run(main())
+    assert [job.args for job in cron.jobs()] == [(1,), (2,), (3,)]
+
+
+def test_a_task_on_the_loop_is_told_to_await(cron: LazyCron, clock: ManualClock) -> None:
+    """Its run fails with the words that mend it."""
+    work = cron.task(name="work")(print)
+
+    @cron.task(every="minute")
+    async def blocks(run: Run) -> None:
+        with run.once("key"):
+            pass
+
+    @cron.task(every="minute")
+    async def enqueues() -> None:
+        work.enqueue()
+
+    cron.sync()
+    clock.tick("60s")
+    blocked, enqueued = (run.message for run in cron.run_due().runs)
+    why = "blocks and an event loop runs in this thread; call"
+    assert blocked.startswith(f"LazyCronError: once() {why} `async with aonce(…)`")
+    assert enqueued.startswith(f"LazyCronError: enqueue() {why} `await aenqueue(…)`")
 
 
 def test_async_tasks_run_on_the_loop_that_awaits_the_tick(

@@ -153,21 +153,21 @@ def do_bury(scene: Scene) -> object:
     return scene.cron._parts.store.bury(lost, "host:1", scene.at)
 
 
-def do_disable(scene: Scene) -> object:
-    return scene.cron.disable(NAME)
+def do_disable(scene: Scene) -> None:
+    scene.cron.disable(NAME)
 
 
-def do_enable(scene: Scene) -> object:
-    return scene.cron.enable(NAME)
+def do_enable(scene: Scene) -> None:
+    scene.cron.enable(NAME)
 
 
-def do_set_interval(scene: Scene) -> object:
-    return scene.cron.set_interval(NAME, "2m")
-
-
-def do_set_and_reset(scene: Scene) -> object:
+def do_set_interval(scene: Scene) -> None:
     scene.cron.set_interval(NAME, "2m")
-    return scene.cron.reset_schedule(NAME)
+
+
+def do_set_and_reset(scene: Scene) -> None:
+    scene.cron.set_interval(NAME, "2m")
+    scene.cron.reset_schedule(NAME)
 
 
 def do_sync_faster_code(scene: Scene) -> object:
@@ -182,9 +182,10 @@ def do_release(scene: Scene) -> object:
 
 def do_forget(scene: Scene) -> object:
     try:
-        return scene.make().forget(NAME)
+        scene.make().forget(NAME)
     except LazyCronError as error:
         return type(error).__name__
+    return None
 
 
 def do_next_due(scene: Scene) -> object:

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from lazycron.app import LazyCron
+from lazycron.app import LazyCron, parts_of
 from lazycron.cli.failures import told
 from lazycron.cli.loading import load
 from lazycron.cli.logs import show_warnings
+from lazycron.verbs.operator import note_action
 
 logger = logging.getLogger("lazycron")
 
@@ -38,7 +39,7 @@ class Session:
 
     def acted(self, verb: str, name: str | None = None, detail: str = "") -> None:
         """Note in the database that this verb was carried out, and by whom."""
-        self.cron.acted(who(), verb, name, detail)
+        note_action(parts_of(self.cron), who(), verb, name, detail)
 
     def close(self) -> None:
         """Close the database's connections."""

@@ -1,14 +1,14 @@
 """The tasks this process knows, by name."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from lazycron.errors import DuplicateTaskError, ScheduleError, UnknownTaskError
 from lazycron.model.retry import Retry
 from lazycron.model.settle import RECURRING, Claim, Policy
 from lazycron.model.task import Task
-from lazycron.schedules.shaped import Schedule, parse
+from lazycron.schedules.shaped import Schedule, in_zone, parse
 
 
 class Registry:
@@ -22,6 +22,8 @@ class Registry:
         self._tasks: dict[str, Task] = {}
         # By trigger, and of which tasks: asked before each claim.
         self._barred: tuple[dict[str, Task], dict[str, frozenset[str]]] = ({}, {})
+        # Names of tasks that leave a setting to the LazyCron, which may be configured later.
+        self._without: dict[str, set[str]] = {"retry": set(), "tz": set()}
         self._lock = threading.Lock()
 
     @property
@@ -34,8 +36,11 @@ class Registry:
         """The names known at this moment."""
         return frozenset(self._tasks)
 
-    def add(self, task: Task) -> None:
-        """Register a task; raises DuplicateTaskError where its name is taken."""
+    def add(self, task: Task, *, without: Iterable[str] = ()) -> None:
+        """Register a task; raises DuplicateTaskError where its name is taken.
+
+        `without` names the settings that it leaves to the LazyCron: "retry", "tz".
+        """
         with self._lock:
             known = self._tasks.get(task.name)
             if known is not None:
@@ -45,11 +50,22 @@ class Registry:
                 )
                 raise DuplicateTaskError(message)
             self._tasks = {**self._tasks, task.name: task}
+            for setting in without:
+                self._without[setting].add(task.name)
 
-    def replace(self, task: Task) -> None:
-        """Put a task in the place of the one of its name."""
+    def configure(self, retry: Retry, tz: str) -> None:
+        """Give the tasks that left a setting to the LazyCron its value of now."""
         with self._lock:
-            self._tasks = {**self._tasks, task.name: task}
+            self._tasks = {
+                name: self._configured(task, retry, tz) for name, task in self._tasks.items()
+            }
+
+    def _configured(self, task: Task, retry: Retry, tz: str) -> Task:
+        if task.name in self._without["retry"]:
+            task = replace(task, retry=retry)
+        if task.name in self._without["tz"] and task.schedule is not None:
+            task = replace(task, schedule=in_zone(task.schedule, tz))
+        return task
 
     def get(self, name: str) -> Task | None:
         """Return the task of this name, if it is known."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError, ScheduleError
@@ -97,6 +97,29 @@ class Task:
     def runs_on(self, trigger: str) -> bool:
         """Tell whether a tick of this trigger may run it."""
         return self.only_on is None or trigger in self.only_on
+
+
+class TaskOptions(TypedDict, total=False):
+    """What `cron.task` takes, for type checkers."""
+
+    every: Duration | None
+    crontab: str | None
+    schedule: Schedule | None
+    tz: str | None
+    name: str | None
+    label: str | None
+    explanation: str | None
+    first_run: FirstRun
+    enabled: bool
+    retry: Retry | None
+    lease: Duration | None
+    on_lost: OnLost
+    timeout: Duration | None
+    missed: Missed
+    grace: Duration | None
+    jitter: Duration | None
+    between: str | None
+    only_on: OnlyOn
 
 
 def to_schedule(

@@ -1,5 +1,6 @@
 """What is wrong or advisable, each with what to do."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 from lazycron.migrate import HEAD, revision_at
@@ -7,11 +8,21 @@ from lazycron.process import MOST_HANGING
 from lazycron.schema import TABLES
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.store import DatabaseError, said_by
-from lazycron.verbs.overview import Problem
 from lazycron.wiring import Parts
 
 LARGEST_OFFSET = timedelta(seconds=1)
 MOST_NAMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something `check` found: a short name, and a sentence that says what to do."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def check(parts: Parts) -> list[Problem]:

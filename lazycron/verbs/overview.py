@@ -1,4 +1,4 @@
-"""What `overview` shows of a task, and what `check` complains of."""
+"""Every task at a glance."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,8 +11,9 @@ from lazycron.schedules.shaped import parse
 from lazycron.store import Counted, JobCounts, RunRecord, TaskRow
 from lazycron.texts import Json, readable_json
 from lazycron.tick.why import Why
+from lazycron.verbs.base import Moment, manage, moment_of, on_tables
+from lazycron.wiring import Parts
 
-MANY_REFUSED = 10
 COUNTERS = (
     "runs",
     "ok",
@@ -60,15 +61,28 @@ class TaskStatus:
     overridden: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something `check` found: a short name, and a sentence that says what to do."""
-
-    name: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+@on_tables
+def overview(parts: Parts, now: Moment) -> list[TaskStatus]:
+    """Return every task at a glance, by name; rows and jobs without code included."""
+    manage(parts)
+    moment, store, registry = moment_of(parts, now), parts.store, parts.registry
+    rows = {row.name: row for row in store.recurring.all()}
+    jobs, refused = store.jobs.counts(), store.once.refused()
+    names = sorted(rows.keys() | jobs.keys() | {task.name for task in registry})
+    counted = store.history.counted([name for name in names if name not in rows])
+    return [
+        status_of(
+            name,
+            registry.get(name),
+            rows.get(name),
+            parts.why,
+            moment,
+            jobs=jobs.get(name),
+            counted=counted.get(name),
+            refused=refused.get(name, 0),
+        )
+        for name in names
+    ]
 
 
 def status_of(
@@ -164,14 +178,3 @@ def _words(task: Task | None, row: TaskRow | None) -> str:
         except ScheduleError:
             return row.schedule_now
     return str(task.schedule) if task and task.schedule else ""
-
-
-def about_refusals(name: str, refused: int, runs: int) -> str | None:
-    """Say that a task's once keys are refused so often that its runs seem to overlap."""
-    if refused < MANY_REFUSED or refused * 10 < runs:
-        return None
-    return (
-        f"{refused} once keys of {name} were refused: its effects were asked for again while or "
-        "after they were done, which points to a lease or a time-out (its own, or that of who "
-        "calls it) that is too short"
-    )

@@ -14,6 +14,7 @@ from lazycron.cli.heartbeat import Heartbeat
 from lazycron.schema import metadata
 from lazycron.testing import ManualClock
 from lazycron.tick.why import Reason
+from lazycron.verbs.operator import note_action
 from lazycron.web.look import trigger_of
 from tests.conftest import MakeCron
 from tests.scenes import claim_by_name
@@ -358,9 +359,9 @@ def test_who_disabled_a_task_is_named(sqlite: URL, make_cron: MakeCron, clock: M
     cron = Scene(make_cron, sqlite, clock).cron()
     cron.disable(NAME)
     assert str(cron.why(NAME)).startswith("disabled; ")
-    cron.acted("cli:ada@host", "disable", NAME)
+    note_action(cron._parts, "cli:ada@host", "disable", NAME)
     clock.tick()
-    cron.acted("cli:bob@host", "set-interval", NAME)
+    note_action(cron._parts, "cli:bob@host", "set-interval", NAME)
     said = "disabled by cli:ada@host at 2026-01-01 00:00:00 UTC; `lazycron enable chore` lets it"
     assert said in str(cron.why(NAME))
     assert said in cron.run_due("url").decisions[NAME].reason

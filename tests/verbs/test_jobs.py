@@ -340,7 +340,7 @@ def test_a_job_is_discarded_unless_it_runs(cron: LazyCron, clock: ManualClock) -
     dead = work.enqueue()
     kill_after(cron, clock, 1)
     [said] = tried
-    assert said.startswith(f"job {dead.id} of work is running; it can be discarded afterwards")
+    assert said.startswith(f"job {dead.id} of work is running; discard it once it has ended")
     assert f"`lazycron release --job {dead.id}`" in said
     waiting = work.using(delay="1h").enqueue()
     for job in (dead, waiting):

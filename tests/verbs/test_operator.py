@@ -16,6 +16,7 @@ from lazycron.errors import (
 from lazycron.schema import once_key
 from lazycron.store.recurring import Recurring
 from lazycron.testing import ManualClock
+from lazycron.verbs.operator import note_action
 from tests.conftest import START, MakeCron
 from tests.scenes import claim_by_name, row_of, seconds, statuses
 from tests.tables import put_rows, set_row
@@ -325,7 +326,7 @@ def test_who_did_what_is_noted(cron: LazyCron) -> None:
     from lazycron.schema import lazycron_action
 
     cron.sync()
-    cron.acted("cli:root", "disable", "hourly", "for the night")
+    note_action(cron._parts, "cli:root", "disable", "hourly", "for the night")
     with cron._parts.store.engine.connect() as connection:
         (row,) = connection.execute(select(lazycron_action)).all()
     assert (row.who, row.verb, row.name, row.detail, row.at) == (
