@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine
 from lazycron.clock import Clock
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError
-from lazycron.executors.thread import in_a_new_loop, on_loop
+from lazycron.executors.bridge import in_a_new_loop, on_loop
 from lazycron.model.job import Job, JobResult, Using
 from lazycron.model.once import AsyncOnce, Once
 from lazycron.model.registry import Registry

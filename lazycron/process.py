@@ -105,6 +105,7 @@ class Activity:
         self._ticks = 0
         self._idle = threading.Condition()
         self._run_began: dict[int, float] = {}
+        self._in_a_task: dict[int, float] = {}
 
     @contextmanager
     def in_a_tick(self) -> Iterator[None]:
@@ -126,7 +127,18 @@ class Activity:
         thread = threading.get_ident()
         if thread in self._run_began:
             return nullcontext()
-        return _InARun(self._run_began, thread, self._monotonic())
+        return _Noted(self._run_began, thread, self._monotonic())
+
+    def in_a_task(self) -> AbstractContextManager[None]:
+        """Note that this thread is inside a task's function for the time of the block."""
+        thread = threading.get_ident()
+        if thread in self._in_a_task:
+            return nullcontext()
+        return _Noted(self._in_a_task, thread, self._monotonic())
+
+    def is_in_a_task(self, thread: int) -> bool:
+        """Tell whether a thread is inside a task's function, whose errors become its outcome."""
+        return thread in self._in_a_task
 
     @property
     def is_busy(self) -> bool:
@@ -150,7 +162,7 @@ class Activity:
         return self._monotonic() - began > longer_than.total_seconds()
 
 
-class _InARun:
+class _Noted:
     """A class, not a generator: between two short runs it is all that there is."""
 
     def __init__(self, began: dict[int, float], thread: int, now: float) -> None:

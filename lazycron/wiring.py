@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from lazycron.clock import Moments, Reference
+from lazycron.executors.thread import ThreadExecutor
 from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
 from lazycron.model.registry import Registry
@@ -151,7 +152,7 @@ def wire(
     reference = Reference(clock, asks_server=not store.is_sqlite)
     refresh = Refresh(store, statefile, facts, registry.barred_from)
 
-    def install() -> bool:
+    def make_tables() -> bool:
         if settings.create_tables if settings.create_tables is not None else store.is_sqlite:
             if not is_current(store.engine):
                 migrate(store.engine)
@@ -181,6 +182,7 @@ def wire(
         activity=activity,
         lease_of=sync.lease_of,
         leases=leases,
+        executor=ThreadExecutor(),
         recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
         once=once,
         aonce=aonce,
@@ -200,7 +202,7 @@ def wire(
         ),
         deciding=Deciding(registry, store, why),
         missed=Missed(store, registry, logfile),
-        install=install,
+        make_tables=make_tables,
     )
     return Parts(
         settings=settings,

@@ -10,11 +10,10 @@ from sqlalchemy import URL, Engine, event
 
 from lazycron import Budget, LazyCron
 from lazycron.clock import EPOCH
-from lazycron.executors.thread import execute
-from lazycron.model.settle import Settlement
+from lazycron.executors.thread import ThreadExecutor
+from lazycron.model.settle import Outcome, Settlement
 from lazycron.store import Stamp
 from lazycron.testing import ManualClock
-from lazycron.tick import run_one
 from tests.conftest import START, MakeCron
 from tests.processes import Child, Wire
 from tests.tables import HOUR, put_rows, row_of, set_row, statuses, text_of
@@ -46,13 +45,13 @@ def begin(wire: Wire, url: str, folder: str, names: list[str], point: str) -> No
 
 def before_the_task(wire: Wire, cron: LazyCron) -> None:
     """Halt after the claim."""
-    del cron
 
-    def halting(*values: Any) -> object:
-        wire.halt_here(HERE)
-        return execute(*values)
+    class Halting(ThreadExecutor):
+        def execute(self, *values: Any) -> Outcome:
+            wire.halt_here(HERE)
+            return super().execute(*values)
 
-    vars(run_one)["execute"] = halting
+    cron._parts.runner.running.executor = Halting()
 
 
 def in_the_task(wire: Wire, cron: LazyCron) -> None:

@@ -84,7 +84,7 @@ def expired(scene: Scene) -> None:
     scene.until(399.5)
     if scene.cron._parts.store.is_sqlite:
         # The first of the two looks that it takes there.
-        scene.cron._parts.runner._burial.look(scene.at, EPOCH, scene.at)
+        scene.cron._parts.runner.burial.look(scene.at, EPOCH, scene.at)
     scene.until(400)
 
 
@@ -134,7 +134,7 @@ def do_record_after_a_change(scene: Scene) -> object:
     scene.cron.set_interval(NAME, "2m")
     held = scene.held
     answer = scene.cron._parts.store.record(settled(scene.cron, held), None)
-    recorded = scene.cron._parts.runner._running._recorder.record(
+    recorded = scene.cron._parts.runner.running.recorder.record(
         held,
         Outcome(status=Status.OK),
         earliest=held.started_at,

@@ -750,9 +750,9 @@ def test_a_tick_that_meets_a_lock_before_any_run_ends_quietly(
     runner = cron._parts.runner
     with monkeypatch.context() as patch:
         if step == "sync":
-            patch.setattr(runner._sync, "bring_in_when_due", locked)
+            patch.setattr(runner.sync, "bring_in_when_due", locked)
         else:
-            patch.setattr(runner._burial, "look", locked)
+            patch.setattr(runner.burial, "look", locked)
         report = cron.run_due()
     assert (report.runs, report.decisions["task"].verdict) == ([], "skipped")
     assert cron._parts.facts.outage is None
@@ -831,7 +831,7 @@ def test_an_app_s_pool_of_one_connection_or_none_is_enough(
         raise RuntimeError(message)
 
     renewed = threading.Event()
-    leases = cron._parts.runner._running._leases
+    leases = cron._parts.runner.running.leases
     renew = leases._renew
 
     def renewing(*values: Any) -> bool:

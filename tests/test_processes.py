@@ -118,7 +118,7 @@ class Forking:
 
     def _hold_used(self) -> None:
         runner = self.cron._parts.runner
-        with runner._running._leases._changed, runner.activity._idle:
+        with runner.running.leases._changed, runner.activity._idle:
             self._hold()
 
     def fork(self) -> str:

@@ -84,7 +84,7 @@ class Owner:
     def finish(self, held: Held, status: Status) -> bool:
         """Record a run; tells whether it was."""
         self.held.remove(held)
-        recorded = self.cron._parts.runner._running._recorder.record(
+        recorded = self.cron._parts.runner.running.recorder.record(
             held.claim,
             Outcome(status=status, ms=1, error="as told" if status is Status.FAILED else None),
             earliest=held.claim.started_at,

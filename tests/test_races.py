@@ -347,7 +347,7 @@ class Renewals:
 
     def __init__(self, cron: LazyCron, clock: ManualClock) -> None:
         self._clock = clock
-        self._leases = cron._parts.runner._running._leases
+        self._leases = cron._parts.runner.running.leases
         self._renew = self._leases._renew
         self._leases._renew = self._seen
         self._done = threading.Semaphore(0)
@@ -474,7 +474,7 @@ def test_a_task_that_holds_the_write_lock_for_three_leases_is_not_buried(
         set_row(engine, "writer", next_run_at=LONG_AGO, scheduled_for=LONG_AGO)
         with ThreadPoolExecutor() as pool:
             run = pool.submit(a.run_due)
-            burial = b._parts.runner._burial
+            burial = b._parts.runner.burial
             while not run.done():
                 time.sleep(0.02)
                 now = datetime.now(UTC)

@@ -85,7 +85,7 @@ def _loop(cron: LazyCron, tasks: int | None, seconds: Duration | None, *, json_:
 
 
 def _signals(cron: LazyCron, *, at_once: bool) -> Signals:
-    return Signals(parts_of(cron).runner.activity.stopping, at_once=at_once)
+    return Signals(parts_of(cron).runner.activity, at_once=at_once)
 
 
 def _door(signals: Signals, trigger: Trigger, budget: Budget) -> Door:

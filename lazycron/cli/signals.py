@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import click
 
-from lazycron.executors import thread
+from lazycron.process import Activity
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 FINISHING = "stopping; a run under way is finished first, another signal ends it at once"
@@ -19,16 +19,16 @@ FINISHING = "stopping; a run under way is finished first, another signal ends it
 class Signals:
     """Handlers for the time of a `with` block in the main thread; elsewhere it does nothing.
 
-    The first signal lets the run under way finish and sets `stopping`; the second raises
-    KeyboardInterrupt wherever the main thread is. With `at_once`, a SIGINT raises at the first
-    time, if it comes while a task's function runs: an exception in the middle of lazycron's own
-    work would leave a claim behind.
+    The first signal sets `activity.stopping` and lets the run under way finish; the second raises
+    KeyboardInterrupt wherever the main thread is. With `at_once` the first SIGINT raises as well,
+    but only while a task's function runs: an exception in the middle of lazycron's own work would
+    leave a claim behind.
     """
 
-    def __init__(self, stopping: threading.Event, *, at_once: bool) -> None:
+    def __init__(self, activity: Activity, *, at_once: bool) -> None:
         self.first: int | None = None
         self.ended_by: int | None = None
-        self._stopping = stopping
+        self._activity = activity
         self._at_once = at_once
         self._pid = os.getpid()
         self._before: dict[int, Any] = {}
@@ -62,12 +62,12 @@ class Signals:
             self._listener.join()
         self._ears.close()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         if os.getpid() != self._pid:
             _behave_as_before(number)
             return
         again, self.first = self.first is not None, self.first or number
-        ends = again or (self._at_once and number == signal.SIGINT and _is_in_a_task(frame))
+        ends = again or (self._at_once and number == signal.SIGINT and self._is_in_a_task())
         if ends:
             self.ended_by = number
         # An event must not be set here: the main thread may be holding its lock at this moment.
@@ -75,6 +75,10 @@ class Signals:
         if ends:
             message = f"ended by {signal.Signals(number).name}"
             raise KeyboardInterrupt(message)
+
+    def _is_in_a_task(self) -> bool:
+        """Tell whether the main thread, where handlers run, is inside a task's function."""
+        return self._activity.is_in_a_task(threading.get_ident())
 
     def _tell(self, number: int) -> None:
         # Full, the pipe holds more than the listener needs already.
@@ -84,7 +88,7 @@ class Signals:
     def _listen(self) -> None:
         heard = 0
         while received := self._ears.recv(1):
-            self._stopping.set()
+            self._activity.stopping.set()
             heard += 1
             if heard == 1 and not self.has_interrupted():
                 name = signal.Signals(received[0]).name
@@ -95,14 +99,3 @@ def _behave_as_before(number: int) -> None:
     """Do in a task's forked child what the signal does in any program."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-
-
-def _is_in_a_task(frame: FrameType | None) -> bool:
-    """Tell whether a stack is inside a task's function, whose errors are caught and recorded."""
-    called = thread._call.__code__  # noqa: SLF001 - the one frame below which nothing escapes
-    outer = frame.f_back if frame is not None else None
-    while outer is not None:
-        if outer.f_code is called:
-            return True
-        outer = outer.f_back
-    return False

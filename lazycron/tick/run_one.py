@@ -1,11 +1,12 @@
 """One run, from its claim to its record, with its lease held all the while."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lazycron.clock import Reference
 from lazycron.errors import BusyError
-from lazycron.executors.thread import Execution, execute
+from lazycron.executors.base import Execution, Executor
 from lazycron.model.registry import Registry
 from lazycron.model.report import to_result
 from lazycron.model.run import Hands, MakeAsyncOnce, MakeOnce, Run
@@ -23,34 +24,22 @@ BUSY = (
 )
 
 
+@dataclass(slots=True, kw_only=True)
 class Running:
     """Executes claims and records what they come to."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        registry: Registry,
-        facts: Facts,
-        reference: Reference,
-        activity: Activity,
-        lease_of: Callable[[Task], timedelta],
-        leases: Leases,
-        recorder: Recorder,
-        once: MakeOnce,
-        aonce: MakeAsyncOnce,
-    ) -> None:
-        self._store = store
-        self._registry = registry
-        self._facts = facts
-        self._clock = reference
-        self._activity = activity
-        self._lease_of = lease_of
-        self._leases = leases
-        self._recorder = recorder
-        self._once = once
-        self._aonce = aonce
-        self._installation: str | None = None
+    store: Store
+    registry: Registry
+    facts: Facts
+    reference: Reference
+    activity: Activity
+    lease_of: Callable[[Task], timedelta]
+    leases: Leases
+    executor: Executor
+    recorder: Recorder
+    once: MakeOnce
+    aonce: MakeAsyncOnce
+    _installation: str | None = None
 
     def work_off(
         self, claim: Claim, tick: Tick, *, then: Callable[[], Stamp | None]
@@ -60,33 +49,33 @@ class Running:
         `then`, asked once the run is over, says with what the next row is claimed in the same
         commit; returns that claim.
         """
-        task = self._registry[claim.name]
-        length = self._lease_of(task)
-        self._recorder.begin(claim)
+        task = self.registry[claim.name]
+        length = self.lease_of(task)
+        self.recorder.begin(claim)
         # The lease is let go last, so that it is renewed while the record is tried again.
         with (
-            self._activity.in_a_run(),
-            self._leases.hold(claim, length, task.timeout, self._now_of(tick)) as lease,
+            self.activity.in_a_run(),
+            self.leases.hold(claim, length, task.timeout, self._now_of(tick)) as lease,
         ):
             execution = self._execution(task, claim, lease, tick)
             inside = EARLIEST.set(tick.earliest)
             try:
-                outcome = execute(task, execution, claim.arguments)
+                outcome = self.executor.execute(task, execution, claim.arguments)
             finally:
                 EARLIEST.reset(inside)
             tick.interrupted = outcome.interrupted
             tick.executed += 1
-            recorded = self._recorder.record(
+            recorded = self.recorder.record(
                 claim,
                 outcome,
                 earliest=tick.earliest,
-                give_up_at=self._clock.monotonic() + length.total_seconds(),
+                give_up_at=self.reference.monotonic() + length.total_seconds(),
                 then=then(),
             )
         if claim.key == RECURRING:
             tick.recurring.append(claim.name)
         else:
-            self._facts.jobs_seen = True
+            self.facts.jobs_seen = True
         if recorded is None:
             return None
         tick.runs.append(to_result(claim, outcome))
@@ -94,7 +83,7 @@ class Running:
 
     def flush(self) -> None:
         """Let the log file have all lines: the tick ends."""
-        self._recorder.flush()
+        self.recorder.flush()
 
     def begin_anew(self) -> None:
         """Forget what was read from a database that is another one now."""
@@ -105,16 +94,16 @@ class Running:
         given = tick.door.now
         if given is None:
             # Not the start plus what has passed: a clock that was put right meanwhile is right.
-            return self._clock.now
-        begun = self._clock.monotonic()
-        return lambda: given + timedelta(seconds=self._clock.monotonic() - begun)
+            return self.reference.now
+        begun = self.reference.monotonic()
+        return lambda: given + timedelta(seconds=self.reference.monotonic() - begun)
 
     def _execution(self, task: Task, claim: Claim, lease: Lease, tick: Tick) -> Execution:
         def save(text: str, done: int | None, total: int | None) -> bool:
             # Renewals end with a task's time-out, whether it goes on or not.
             until = None if timed_out() else lease.now() + lease.length
             try:
-                kept = self._store.checkpoint(claim, text, done, total, until)
+                kept = self.store.checkpoint(claim, text, done, total, until)
             except DatabaseError as error:
                 if fault_of(error) is Fault.BUSY:
                     raise BusyError(BUSY) from error
@@ -126,33 +115,34 @@ class Running:
 
         def timed_out() -> bool:
             end = lease.last_renewal
-            return end is not None and self._clock.monotonic() >= end
+            return end is not None and self.reference.monotonic() >= end
 
         def stopping() -> bool:
-            return timed_out() or lease.lost or self._activity.stopping.is_set()
+            return timed_out() or lease.lost or self.activity.stopping.is_set()
 
         def pause() -> bool:
-            spent = timedelta(seconds=self._clock.monotonic() - tick.begun)
-            return spent >= tick.door.budget.length or self._activity.stopping.is_set()
+            spent = timedelta(seconds=self.reference.monotonic() - tick.begun)
+            return spent >= tick.door.budget.length or self.activity.stopping.is_set()
 
         hands = Hands(
             save=save,
             stopping=stopping,
             identify=self._identify,
-            once=self._once,
-            aonce=self._aonce,
+            once=self.once,
+            aonce=self.aonce,
         )
         deadline = None if task.timeout is None else claim.started_at + task.timeout
         return Execution(
             run=Run(claim, hands, deadline),
             started_at=claim.started_at,
-            monotonic=self._clock.monotonic,
+            monotonic=self.reference.monotonic,
             bridge=tick.door.bridge,
             interrupted=tick.door.interrupted,
             pause=pause,
+            inside=self.activity.in_a_task,
         )
 
     def _identify(self) -> str:
         if self._installation is None:
-            self._installation = self._store.shared.installation_id(self._clock.now())
+            self._installation = self.store.shared.installation_id(self.reference.now())
         return self._installation

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lazycron.clock import EPOCH, Moments, Reference
@@ -28,39 +28,23 @@ BUSY = "the database is busy; the next tick looks again"
 BUSY_NOW = "the database is busy: somebody else holds its lock; try again"
 
 
+@dataclass(slots=True, kw_only=True)
 class Runner:
     """Runs due rows, one after the other, in the thread that asks for it."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        registry: Registry,
-        facts: Facts,
-        reference: Reference,
-        activity: Activity,
-        sync: Sync,
-        burial: Burial,
-        running: Running,
-        refresh: Refresh,
-        pruning: Pruning,
-        deciding: Deciding,
-        missed: Missed,
-        install: Callable[[], bool],
-    ) -> None:
-        self.activity = activity
-        self._store = store
-        self._registry = registry
-        self._facts = facts
-        self._clock = reference
-        self._sync = sync
-        self._burial = burial
-        self._running = running
-        self._refresh = refresh
-        self._pruning = pruning
-        self._deciding = deciding
-        self._missed = missed
-        self._install = install
+    store: Store
+    registry: Registry
+    facts: Facts
+    reference: Reference
+    activity: Activity
+    sync: Sync
+    burial: Burial
+    running: Running
+    refresh: Refresh
+    pruning: Pruning
+    deciding: Deciding
+    missed: Missed
+    make_tables: Callable[[], bool]
 
     def run_due(self, door: Door) -> TickReport:
         """Run due rows while the budget lasts, and report.
@@ -72,13 +56,13 @@ class Runner:
         with self._in_a_tick():
             try:
                 if not self.install():
-                    return self._report(tick, decisions=self._deciding.not_installed(tick))
+                    return self._report(tick, decisions=self.deciding.not_installed(tick))
                 self._look_at_clock(tick)
                 by_clock = door.now is None
-                tick.made = self._sync.bring_in_when_due(tick.due, by_clock=by_clock)
+                tick.made = self.sync.bring_in_when_due(tick.due, by_clock=by_clock)
                 self._bury(tick)
                 self._run_all(tick)
-                self._facts.outage = None
+                self.facts.outage = None
                 report = self._close(tick)
             except DatabaseError as error:
                 self._note(error, tick)
@@ -88,9 +72,9 @@ class Runner:
                 decisions = None
                 if busy:
                     logger.debug("no tick: %s", BUSY, extra={"action": "tick_busy"})
-                    decisions = self._deciding.all_skipped(tick, BUSY)
-                elif not self._facts.installed:
-                    decisions = self._deciding.not_installed(tick)
+                    decisions = self.deciding.all_skipped(tick, BUSY)
+                elif not self.facts.installed:
+                    decisions = self.deciding.not_installed(tick)
                 report = self._report(tick, decisions=decisions)
         self._obey(tick)
         return report
@@ -102,17 +86,17 @@ class Runner:
         NotInstalledError, BusyError where the database is busy, and ConfigurationError where such a
         task has no job to run.
         """
-        task = self._registry[name]
+        task = self.registry[name]
         tick = self._begin(door)
         with self._in_a_tick():
             try:
                 if not self.install():
                     raise NotInstalledError
                 self._look_at_clock(tick)
-                self._sync.bring_in_when_due(tick.due, by_clock=door.now is None)
+                self.sync.bring_in_when_due(tick.due, by_clock=door.now is None)
                 claim = self._claim_by_name(name, tick) if task.schedule else None
                 if task.schedule is None:
-                    claim = self._store.claim_job(name, self._stamp(tick))
+                    claim = self.store.claim_job(name, self._stamp(tick))
             except DatabaseError as error:
                 self._note(error, tick)
                 if fault_of(error) is Fault.MISSING:
@@ -139,26 +123,26 @@ class Runner:
     def install(self) -> bool:
         """Tell whether the tables are there, making them where that is wanted; one warning."""
         self.look_at_file()
-        if self._facts.installed:
+        if self.facts.installed:
             return True
-        self._facts.installed = self._install()
-        if not self._facts.installed and not self._facts.told_missing:
+        self.facts.installed = self.make_tables()
+        if not self.facts.installed and not self.facts.told_missing:
             logger.warning(
                 "lazycron's tables are missing: run `lazycron migrate`",
                 extra={"action": "not_installed"},
             )
-        self._facts.told_missing = not self._facts.installed
-        return self._facts.installed
+        self.facts.told_missing = not self.facts.installed
+        return self.facts.installed
 
     def look_at_file(self) -> None:
         """Begin anew where SQLite's file was replaced or deleted while this process had it open."""
-        if not self._store.reopen_if_replaced():
+        if not self.store.reopen_if_replaced():
             return
-        self._facts.installed = False
-        self._facts.lower_floor(EPOCH)
-        self._facts.replaced_at = self._clock.now()
-        self._running.begin_anew()
-        self._sync.begin_anew()
+        self.facts.installed = False
+        self.facts.lower_floor(EPOCH)
+        self.facts.replaced_at = self.reference.now()
+        self.running.begin_anew()
+        self.sync.begin_anew()
         logger.warning(
             "the database file was replaced or deleted; what is there now is opened",
             extra={"action": "database_replaced"},
@@ -168,8 +152,8 @@ class Runner:
         """Tell whether tables were missing, and remember it: they are looked for again."""
         if fault_of(error) is not Fault.MISSING:
             return False
-        self._facts.installed = False
-        self._sync.look_again()
+        self.facts.installed = False
+        self.sync.look_again()
         return True
 
     # the steps
@@ -180,11 +164,11 @@ class Runner:
             try:
                 yield
             finally:
-                self._running.flush()
+                self.running.flush()
 
     def _begin(self, door: Door) -> Tick:
-        moments = Moments(self._clock, door.now)
-        return Tick(door=door, moments=moments, due=moments.now(), begun=self._clock.monotonic())
+        moments = Moments(self.reference, door.now)
+        return Tick(door=door, moments=moments, due=moments.now(), begun=self.reference.monotonic())
 
     def _look_at_clock(self, tick: Tick) -> None:
         """Let the tick start by the reference: ask the server's clock where it was not yet."""
@@ -194,22 +178,22 @@ class Runner:
 
     def look_at_clock(self) -> None:
         """Ask the server's clock if need be, and notice steps of the host's."""
-        if self._clock.wants_sample:
-            before = self._clock.monotonic()
-            server_now = self._store.server_now()
+        if self.reference.wants_sample:
+            before = self.reference.monotonic()
+            server_now = self.store.server_now()
             if server_now is not None:
-                self._clock.sample(server_now, before, self._clock.monotonic())
-        self._clock.look_at_host()
+                self.reference.sample(server_now, before, self.reference.monotonic())
+        self.reference.look_at_host()
 
     def _bury(self, tick: Tick) -> None:
-        self._burial.look(tick.due, self._floor(), tick.earliest)
-        if self._burial.waits_for_second_look and not tick.door.stays:
+        self.burial.look(tick.due, self._floor(), tick.earliest)
+        if self.burial.waits_for_second_look and not tick.door.stays:
             self.activity.stopping.wait(BETWEEN_LOOKS)
-            self._burial.look(tick.moments.now(), self._floor(), tick.earliest)
+            self.burial.look(tick.moments.now(), self._floor(), tick.earliest)
 
     def _run_all(self, tick: Tick) -> None:
         try:
-            self._missed.look(tick.due)
+            self.missed.look(tick.due)
             stamp = self._stamp_if_any_left(tick)
             claim = None if stamp is None else self._first_claim(stamp, tick)
         except DatabaseError as error:
@@ -226,34 +210,34 @@ class Runner:
         Where this process knows of no jobs, or only one run fits, the oldest due row is right.
         """
         most = tick.door.budget.tasks
-        if self._facts.jobs_seen and (most is None or most > 1):
-            claim = self._store.claim(replace(stamp, recurring=True))
+        if self.facts.jobs_seen and (most is None or most > 1):
+            claim = self.store.claim(replace(stamp, recurring=True))
             if claim is not None:
                 return claim
-        return self._store.claim(stamp)
+        return self.store.claim(stamp)
 
     def _claim_by_name(self, name: str, tick: Tick) -> Claim | None:
-        claim = self._store.claim_by_name(name, self._stamp(tick))
+        claim = self.store.claim_by_name(name, self._stamp(tick))
         if claim is not None:
             return claim
-        held = self._store.claim_of(name)
+        held = self.store.claim_of(name)
         if held is None:
             # The row is gone, or was let go just now.
-            self._sync.bring_in(tick.due, by_clock=tick.door.now is None)
-            return self._store.claim_by_name(name, self._stamp(tick))
+            self.sync.bring_in(tick.due, by_clock=tick.door.now is None)
+            return self.store.claim_by_name(name, self._stamp(tick))
         if held.claim.lease_until > tick.due:
             return None
         # A dead run holds the row: it is buried first, so that the history has it.
-        if not self._burial.look_at(held, tick.due, tick.earliest):
+        if not self.burial.look_at(held, tick.due, tick.earliest):
             self.activity.stopping.wait(BETWEEN_LOOKS)
-            self._burial.look_at(held, tick.moments.now(), tick.earliest)
+            self.burial.look_at(held, tick.moments.now(), tick.earliest)
         # A first loss is due just after this tick's start: it is still the same due time.
-        return self._store.claim_by_name(name, replace(self._stamp(tick), due=tick.earliest))
+        return self.store.claim_by_name(name, replace(self._stamp(tick), due=tick.earliest))
 
     def _stamp_if_any_left(self, tick: Tick) -> Stamp | None:
         """Check shutdown and budget before asking for the next claim."""
         budget = tick.door.budget
-        spent = timedelta(seconds=self._clock.monotonic() - tick.begun)
+        spent = timedelta(seconds=self.reference.monotonic() - tick.begun)
         if self.activity.stopping.is_set() or tick.interrupted is not None:
             tick.stopped_by = "shutdown"
         elif budget.tasks is not None and tick.executed >= budget.tasks:
@@ -270,27 +254,27 @@ class Runner:
             due=tick.due,
             start=tick.moments.now(),
             token=new_token(),
-            by=self._store.by,
+            by=self.store.by,
             trigger=tick.door.trigger,
             floor=self._floor(),
-            without=tick.made | self._registry.barred_from(tick.door.trigger),
+            without=tick.made | self.registry.barred_from(tick.door.trigger),
         )
 
     def _floor(self) -> datetime:
-        return self._facts.floor_at(self._clock.monotonic())
+        return self.facts.floor_at(self.reference.monotonic())
 
     def _work_off(self, claim: Claim, tick: Tick, *, more: bool) -> Claim | None:
         """Run one claim; return the next one, claimed in the commit of its record."""
         if not tick.executed:
             self._tell_lease_end(tick)
-        return self._running.work_off(
+        return self.running.work_off(
             claim, tick, then=lambda: self._stamp_if_any_left(tick) if more else None
         )
 
     def _tell_lease_end(self, tick: Tick) -> None:
         """Let the state file name the lease's end, so that others do not look while this runs."""
         try:
-            self._refresh.refresh(tick.moments)
+            self.refresh.refresh(tick.moments)
         except DatabaseError as error:
             # The claim is ours all the same; the run goes on and its record is tried again.
             self._note(error, tick)
@@ -307,14 +291,14 @@ class Runner:
     # the end of a tick
 
     def _close(self, tick: Tick) -> TickReport:
-        self._pruning.prune(tick)
-        next_due = self._refresh.look(tick.moments, tick.door.trigger)[1]
+        self.pruning.prune(tick)
+        next_due = self.refresh.look(tick.moments, tick.door.trigger)[1]
         if tick.stopped_by in ("tasks", "seconds") and (next_due is None or next_due > tick.due):
             tick.stopped_by = "done"
-        self._facts.last_tick_at = tick.due
-        self._facts.last_stop = tick.stopped_by
-        self._facts.last_ran = tuple(run.task for run in tick.runs)
-        return self._report(tick, next_due, self._deciding.about_all(tick))
+        self.facts.last_tick_at = tick.due
+        self.facts.last_stop = tick.stopped_by
+        self.facts.last_ran = tuple(run.task for run in tick.runs)
+        return self._report(tick, next_due, self.deciding.about_all(tick))
 
     def _report(
         self,
@@ -324,16 +308,16 @@ class Runner:
     ) -> TickReport:
         return TickReport(
             runs=tick.runs,
-            decisions=self._deciding.about_runs(tick) if decisions is None else decisions,
+            decisions=self.deciding.about_runs(tick) if decisions is None else decisions,
             next_due=next_due,
             stopped_by=tick.stopped_by,
-            seconds=self._clock.monotonic() - tick.begun,
+            seconds=self.reference.monotonic() - tick.begun,
         )
 
     def _note(self, error: DatabaseError, tick: Tick) -> None:
         """Remember what a database error means for the next looks of this process."""
         if not self.is_missing(error) and fault_of(error) is not Fault.BUSY:
-            self._facts.out_of_order(said_by(error), tick.moments.now(), self._clock.monotonic())
+            self.facts.out_of_order(said_by(error), tick.moments.now(), self.reference.monotonic())
 
 
 def _not_recorded(claim: Claim) -> RunResult:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from lazycron.clock import Moments
 from lazycron.durations import MICROSECOND
-from lazycron.executors.thread import Bridge, in_a_new_loop
+from lazycron.executors.bridge import Bridge, in_a_new_loop
 from lazycron.model.report import Budget, RunResult, StoppedBy, Trigger
 
 # Of the tick whose run this code belongs to: the first moment at which a row it makes is due.

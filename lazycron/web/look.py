@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary, ref
 
 from lazycron.app import LazyCron, attach, parts_of
 from lazycron.errors import LazyCronError
-from lazycron.executors.thread import Bridge, in_a_new_loop, on_loop
+from lazycron.executors.bridge import Bridge, in_a_new_loop, on_loop
 from lazycron.model.report import TickReport
 from lazycron.process import OUTAGE_PAUSE
 from lazycron.statefile import State

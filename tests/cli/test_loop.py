@@ -19,6 +19,7 @@ from lazycron.cli.loop import ASK_EVERY, Loop
 from lazycron.cli.signals import Signals
 from lazycron.clock import SystemClock
 from lazycron.migrate import migrate
+from lazycron.process import Activity
 from lazycron.testing import ManualClock
 from lazycron.tick.tick import Door
 from tests.conftest import MakeCron
@@ -143,16 +144,26 @@ def runs(cron: LazyCron) -> list[tuple[str, str, str]]:
 
 def test_a_signal_outside_a_task_only_asks_to_stop() -> None:
     """An exception in the middle of lazycron's own work would leave a claim behind."""
-    stopping = threading.Event()
+    activity = Activity(time.monotonic)
     before = signal.getsignal(signal.SIGINT)
-    with Signals(stopping, at_once=True) as signals:
+    with Signals(activity, at_once=True) as signals:
         signal.raise_signal(signal.SIGINT)
-        assert stopping.wait(DEADLINE)
+        assert activity.stopping.wait(DEADLINE)
         assert not signals.has_interrupted()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         assert signals.ended_by == signal.SIGTERM
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_inside_a_task_ends_it_at_once() -> None:
+    """Whatever the task does: its errors are caught, and become its outcome."""
+    activity = Activity(time.monotonic)
+    with Signals(activity, at_once=True) as signals:
+        with pytest.raises(KeyboardInterrupt), activity.in_a_task():
+            signal.raise_signal(signal.SIGINT)
+        assert signals.ended_by == signal.SIGINT
+    assert not activity.is_in_a_task(threading.get_ident())
 
 
 # one tick

@@ -15,15 +15,11 @@ from typing import Any
 
 import pytest
 
+from lazycron.executors.base import Execution
+from lazycron.executors.bridge import Bridge, in_a_new_loop, on_loop
 from lazycron.executors.generators import Ended
-from lazycron.executors.thread import (
-    Bridge,
-    Execution,
-    execute,
-    failure_message,
-    in_a_new_loop,
-    on_loop,
-)
+from lazycron.executors.outcome import failure_message
+from lazycron.executors.thread import ThreadExecutor
 from lazycron.model.arguments import Arguments
 from lazycron.model.retry import Retry
 from lazycron.model.run import Hands, Postpone, Run
@@ -99,7 +95,7 @@ def run_it(
         bridge=bridge,
         interrupted=lambda: interrupted,
     )
-    return execute(task, execution, Arguments(arguments))
+    return ThreadExecutor().execute(task, execution, Arguments(arguments))
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -502,7 +498,7 @@ def test_a_decorator_that_hides_a_coroutine_does_not_hide_the_work() -> None:
 
 def test_a_loop_that_closes_during_the_run_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a failure that says so; the thread that waits does not wait for ever."""
-    monkeypatch.setattr("lazycron.executors.thread.LOOP_POLL", 0.01)
+    monkeypatch.setattr("lazycron.executors.bridge.LOOP_POLL", 0.01)
     begun, closed = threading.Event(), threading.Event()
     loop = asyncio.new_event_loop()
 

@@ -26,7 +26,7 @@ def settle(cron: LazyCron, clock: ManualClock, tasks: int) -> None:
         cron.run_now(f"task{number}")
     clock.tick("1h")
     cron.sync()
-    cron._parts.runner._pruning.by_age_at = clock.monotonic() + 60
+    cron._parts.runner.pruning.by_age_at = clock.monotonic() + 60
 
 
 def tick(cron: LazyCron) -> Watched:

@@ -101,7 +101,7 @@ def test_a_writer_who_holds_the_file_makes_the_wait_begin_anew(
     cron.sync()
     held = claim_by_name(cron, "hourly", clock.now())
     clock.set(held.lease_until)
-    burial = cron._parts.runner._burial
+    burial = cron._parts.runner.burial
 
     def look() -> int:
         clock.tick("0.5s")
@@ -246,7 +246,7 @@ def test_ten_expired_leases_and_more_are_all_buried(cron: LazyCron, clock: Manua
     clock.tick("5m")
     for _ in range(6):
         clock.tick("0.5s")
-        cron._parts.runner._burial.look(clock.now(), EPOCH, clock.now())
+        cron._parts.runner.burial.look(clock.now(), EPOCH, clock.now())
     assert statuses(cron) == ["lost"] * 25
     assert not any(row.running for row in cron._parts.store.recurring.all())
 

@@ -273,7 +273,7 @@ def test_a_loss_of_the_old_arguments_run_is_no_attempt_at_the_new_ones(
     job = work.using(key="k").enqueue(1)
     cron.sync()
     held = claim(cron, clock.now())
-    identify = cron._parts.runner._running._identify
+    identify = cron._parts.runner.running._identify
     before = Run(held, Hands(save=never, stopping=bool, identify=identify), None)
     replaced = work.using(key="k", on_conflict="replace").enqueue(2)
     assert (replaced.id, replaced.status) == (job.id, "running")
@@ -418,7 +418,7 @@ def never(text: str, done: int | None, total: int | None) -> bool:
 def bury(cron: LazyCron, clock: ManualClock) -> None:
     """Look twice, as it takes on SQLite."""
     for _ in range(2):
-        cron._parts.runner._burial.look(clock.now(), EPOCH, clock.now())
+        cron._parts.runner.burial.look(clock.now(), EPOCH, clock.now())
         clock.tick("1s")
 
 
