@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as StillRunning
+from contextlib import suppress
 from typing import Any, Protocol
 
 from lazycron.executors.generators import Ended
@@ -44,17 +45,45 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Bridge:
     def bridge(call: Call) -> Ended:
         if not loop.is_running():
             return in_a_new_loop(call)
+        awaiting = _Awaiting(call)
         future: Future[Ended] | None = None
         try:
-            future = asyncio.run_coroutine_threadsafe(_awaited(call), loop)
+            future = asyncio.run_coroutine_threadsafe(awaiting.run(), loop)
             return _wait(future, loop)
         except BaseException as error:  # noqa: BLE001 - the future was cancelled with its loop
             real = future is not None and future.cancelled()
-            if future is not None:
-                future.cancel()  # where it was the waiting that was interrupted
+            awaiting.give_up(loop)  # where the waiting was interrupted
             return Ended(error=error, real=real)
 
     return bridge
+
+
+class _Awaiting:
+    """A call on its way through a loop, which can be given up at any moment.
+
+    Its future cannot do that alone: a signal may come before anything holds the future.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._task: asyncio.Task[Any] | None = None
+        self._given_up = False
+
+    async def run(self) -> Ended:
+        self._task = asyncio.current_task()
+        if self._given_up:
+            return Ended(error=asyncio.CancelledError())
+        return await _awaited(self._call)
+
+    def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the call be cancelled in its loop, or not begin."""
+        self._given_up = True
+        with suppress(RuntimeError):  # the loop is closed: nothing goes on in it
+            loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _wait(future: Future[Ended], loop: asyncio.AbstractEventLoop) -> Ended:
