@@ -2,7 +2,7 @@
 
 from lazycron.clock import to_moment
 from lazycron.errors import ConfigurationError
-from lazycron.executors.thread import Bridge
+from lazycron.executors.bridge import Bridge
 from lazycron.model.report import Budget, RunResult, TickReport, to_trigger
 from lazycron.texts import shown
 from lazycron.tick.tick import Door
