@@ -1,6 +1,7 @@
 """Every code block of README.md and docs/ does what it says: it is run, in the order of its page.
 
-A page has a fresh folder, one Python namespace and one terminal.
+A page has a fresh folder, one Python namespace and one terminal. The command `lazycron` is a fork
+of a process that has imported it already: to start an interpreter for each takes most of the time.
 
 - python: executed. One that begins with "# file: name.py" is written to that file and imported.
 - console: its lines that begin with "$ " are run by bash, which ends at the first that fails. What
@@ -83,35 +84,37 @@ def all_blocks_of(page: Path) -> Iterator[Block]:
 class Page:
     """The folder, the namespace and the terminal of one page, and how each block went."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commands: Path | None = None) -> None:
         self.folder = folder
         self.went: dict[Block, Exception | None] = {}
         self.terminal = folder.with_name(f"{folder.name}.terminal")
         self.terminal.touch()
         mine = ("LAZYCRON_", "MAKE", "MFLAGS", "PYTEST_", "PYTHON")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(mine)}
+        programs = [str(commands or ""), str(Path(sys.executable).parent), os.environ["PATH"]]
         self.environment = kept | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(filter(None, programs)),
+            "PYTHONPATH": str(ROOT),  # the code beside this test, whatever else is installed
             "PYTHONDONTWRITEBYTECODE": "1",  # a file may be written twice in a second
             "PYTHONWARNINGS": "error",
         }
-        self.python = subprocess.Popen(
-            [sys.executable, "-P", Path(__file__).with_name("docs_interpreter.py")],
-            cwd=folder,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        self.python: subprocess.Popen[str] | None = None
 
     def close(self) -> None:
+        if self.python is None:
+            return
         with self.python:
             try:
                 self.python.communicate(timeout=SECONDS)
             finally:
                 kill(self.python)
         assert self.python.returncode == 0, f"the interpreter in {self.folder} did not end well"
+
+    def interpreter(self) -> subprocess.Popen[str]:
+        """The page's interpreter, started by its first Python block."""
+        if self.python is None:
+            self.python = start(self.folder, self.environment, "docs_interpreter.py")
+        return self.python
 
     def run_up_to(self, block: Block) -> None:
         """Run what the page has up to this block and has not run yet; say how this one went."""
@@ -155,15 +158,16 @@ class Page:
             # Line numbers in tracebacks are those of the page.
             request["source"] = "\n" * (block.line - 1) + block.source
             request["name"] = str(block.page)
-        assert self.python.stdin
-        assert self.python.stdout
-        self.python.stdin.write(json.dumps(request) + "\n")
-        self.python.stdin.flush()
-        if not select.select([self.python.stdout], [], [], SECONDS)[0]:
-            kill(self.python)
+        python = self.interpreter()
+        assert python.stdin
+        assert python.stdout
+        python.stdin.write(json.dumps(request) + "\n")
+        python.stdin.flush()
+        if not select.select([python.stdout], [], [], SECONDS)[0]:
+            kill(python)
             message = f"still running after {SECONDS} s"
             raise AssertionError(message)
-        answer = self.python.stdout.readline()
+        answer = python.stdout.readline()
         failure = json.loads(answer) if answer else "the interpreter has ended"
         if failure is not None:
             raise AssertionError(failure)
@@ -220,6 +224,21 @@ def made_in_root(command: str) -> str:
     return command.replace("make ", f"make --dry-run --directory {ROOT} ", 1) + " > /dev/null"
 
 
+def start(
+    folder: Path, environment: dict[str, str], program: str, *words: str
+) -> subprocess.Popen[str]:
+    """Start a Python program of the tests' that is talked to by lines."""
+    return subprocess.Popen(
+        [sys.executable, "-P", Path(__file__).with_name(program), *words],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def kill(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -230,12 +249,31 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 @pytest.fixture(scope="module")
-def page_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Page]]:
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the command `lazycron`, which starts no interpreter that imports anything."""
+    folder = tmp_path_factory.mktemp("bin")
+    program, address = Path(__file__).with_name("docs_command.py"), str(folder / "socket")
+    command = folder / "lazycron"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {program} {address} "$@"\n')
+    command.chmod(0o755)
+    with start(folder, Page(folder).environment, program.name, "serve", address) as server:
+        try:
+            assert server.stdout
+            assert server.stdout.readline() == "ready\n"
+            yield folder
+        finally:
+            kill(server)
+
+
+@pytest.fixture(scope="module")
+def page_of(
+    tmp_path_factory: pytest.TempPathFactory, commands: Path
+) -> Iterator[Callable[[Path], Page]]:
     with ExitStack() as stack:
 
         @cache
         def opened(path: Path) -> Page:
-            page = Page(tmp_path_factory.mktemp(path.stem))
+            page = Page(tmp_path_factory.mktemp(path.stem), commands)
             stack.callback(page.close)
             return page
 
@@ -294,6 +332,7 @@ def test_a_page_is_one_namespace_and_one_terminal(tmp_path: Path) -> None:
     assert [block.skipped for block in blocks if block.skipped] == ["it would spoil the answer"]
     page.run_up_to(blocks[-1])
     page.close()
+    assert page.python is not None
     assert list(page.went.values()) == [None] * (len(blocks) - 1)
 
 
