@@ -357,13 +357,13 @@ class LazyCron:
         """Override a task's schedule by an interval, until `reset_schedule`.
 
         Its window and jitter stay. Takes 60 seconds to 30 days; raises ScheduleError, a ValueError,
-        for anything else, and UnknownTaskError. The row moves to the new interval after its last
-        run, if that is sooner.
+        for anything else, and UnknownTaskError. The next run is one interval after the last, or at
+        once if that has passed.
         """
         operator.set_interval(self._parts, name, duration)
 
     def reset_schedule(self, name: Name) -> None:
-        """Take an operator's interval back: the code's schedule counts again."""
+        """Take an operator's interval back: the code's schedule counts again, from now on."""
         operator.reset_schedule(self._parts, name)
 
     def release(self, name: Name, *, force: bool = False) -> bool:

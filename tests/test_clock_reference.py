@@ -11,7 +11,7 @@ from lazycron import LazyCron
 from lazycron.clock import EPOCH, Moments, Reference, SystemClock
 from lazycron.model.settle import OnLost
 from lazycron.testing import ManualClock
-from lazycron.tick.setback import mend
+from lazycron.tick.rescheduling import Standing, after_setback
 from tests.conftest import START, MakeCron, empty
 from tests.scenes import claim_by_name, row_of, seconds, statuses
 
@@ -350,19 +350,20 @@ def test_a_row_that_waits_after_a_loss_is_not_mended(cron: LazyCron, clock: Manu
         cron.release("hourly", force=True)
     row = row_of(cron, "hourly")
     assert row.next_run_at == clock.now() + timedelta(hours=2)
-    assert not mend(cron._parts.store, row, clock.now(), seconds(300), task.policy)
+    standing = Standing(row, task.schedule)
+    assert after_setback(standing, task.policy, clock.now(), seconds(300)) is None
 
 
 def test_a_row_that_is_as_it_should_be_is_not_mended(cron: LazyCron, clock: ManualClock) -> None:
     """A second ahead is what clocks are; a failed row keeps its wait."""
     task = cron.task(every="hour", name="hourly")(lambda: None)
     cron.sync()
-    row = row_of(cron, "hourly")
-    store = cron._parts.store
+    standing = Standing(row_of(cron, "hourly"), task.schedule)
     for early in (timedelta(0), seconds(1)):
-        assert not mend(store, row, clock.now() - early, seconds(300), task.policy)
-    assert mend(store, row, clock.now() - seconds(2), seconds(300), task.policy)
-    assert row_of(cron, "hourly").next_run_at == START + timedelta(hours=1) - seconds(2)
+        assert after_setback(standing, task.policy, clock.now() - early, seconds(300)) is None
+    place = after_setback(standing, task.policy, clock.now() - seconds(2), seconds(300))
+    assert place is not None
+    assert place.next_run_at == START + timedelta(hours=1) - seconds(2)
 
 
 def test_moments_that_were_handed_in_are_taken_throughout(clock: ManualClock) -> None:

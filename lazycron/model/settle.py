@@ -1,7 +1,7 @@
 """From a claim and what its run came to, to the row's next state: values in, values out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Literal
@@ -161,13 +161,15 @@ def settle(
     now: datetime,
     earliest: datetime,
     asked_again: datetime | None = None,
+    rescheduled: bool = False,
 ) -> Settlement:
     """Decide what happens next to a row.
 
     `now` is when the run ended or was buried. Nothing becomes due before `earliest`, which is
     just after the tick's start, so that a row runs at most once in a tick. `asked_again` says that
     a job's arguments were replaced while it ran, and for when: whatever its run came to, it is due
-    then, as if it had just been enqueued.
+    then, as if it had just been enqueued. `rescheduled` says that the schedule was changed while it
+    ran: times of the new one that have passed were never due.
     """
     replaced = asked_again is not None
     if asked_again is not None:
@@ -176,6 +178,8 @@ def settle(
         step = _Step(due, due, attempts=0, failures=0)
     else:
         step = _STEPS[outcome.status](claim, outcome, policy, now)
+        if rescheduled and step.scheduled_for != claim.scheduled_for:
+            step = _not_passed(step, policy, now)
     return Settlement(
         claim=claim,
         outcome=outcome,
@@ -190,6 +194,16 @@ def settle(
         ending=step.ending,
         replaced=replaced,
     )
+
+
+def _not_passed(step: "_Step", policy: Policy, now: datetime) -> "_Step":
+    """Let a crontab's next time be one that is yet to come; an interval counts from the run."""
+    if policy.schedule is None or step.next_run_at > now:
+        return step
+    nominal = policy.schedule.latest_retry(now)
+    if nominal is None:
+        return step
+    return replace(step, next_run_at=policy.schedule.due_for(nominal), scheduled_for=nominal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from lazycron.store.claims import Stamp, new_token
 from lazycron.store.driver.faults import DatabaseError, Fault, fault_of, said_by
 from lazycron.store.history import SLICE, Counted, RunRecord
 from lazycron.store.jobs import JobCounts, JobRow, Jobs
-from lazycron.store.recurring import MISSED, TaskRow
+from lazycron.store.recurring import MISSED, Place, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Action
 from lazycron.store.store import Store
@@ -22,6 +22,7 @@ __all__ = [
     "JobRow",
     "Jobs",
     "Lost",
+    "Place",
     "Recorded",
     "RunRecord",
     "Stamp",

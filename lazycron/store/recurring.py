@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    Column,
+    ColumnElement,
     Select,
     Update,
     and_,
@@ -71,6 +73,15 @@ class TaskRow:
         return self.lock_token is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """When a free row is due, for which nominal time, and after how many attempts at that."""
+
+    next_run_at: datetime
+    scheduled_for: datetime
+    attempts: int
+
+
 COLUMNS = [t.c[name] for name in TaskRow.__slots__]
 ALL = select(*COLUMNS).where(t.c.key == RECURRING).order_by(t.c.name)
 ROW = select(*COLUMNS).where(BY_NAME)
@@ -115,15 +126,16 @@ AS_SEEN = and_(
         t.c.lock_token == bindparam("p_seen_token", type_=t.c.lock_token.type),
     ),
 )
+
+
+def _if_free(column: Column[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((t.c.lock_token.is_(null()), value), else_=column)
+
+
 MOVED = {
-    "scheduled_for": case(
-        (t.c.lock_token.is_(null()), bindparam("p_scheduled_for", type_=UTCDateTime)),
-        else_=t.c.scheduled_for,
-    ),
-    "next_run_at": case(
-        (t.c.lock_token.is_(null()), bindparam("p_next", type_=UTCDateTime)),
-        else_=t.c.next_run_at,
-    ),
+    "next_run_at": _if_free(t.c.next_run_at, bindparam("p_next", type_=UTCDateTime)),
+    "scheduled_for": _if_free(t.c.scheduled_for, bindparam("p_scheduled_for", type_=UTCDateTime)),
+    "attempts": _if_free(t.c.attempts, bindparam("p_attempts", type_=t.c.attempts.type)),
 }
 OVERRIDE = update(t).where(AS_SEEN).values(MOVED | {"schedule_override": bindparam("p_schedule")})
 NEW_CODE = (
@@ -150,7 +162,6 @@ PASS_OVER = (
     .values(
         MOVED
         | {
-            "attempts": 0,
             "last_status": MISSED,
             "last_message": bindparam("p_message"),
             "counters": bindparam("p_counters"),
@@ -167,6 +178,18 @@ SHORTEN = (
     .values(next_run_at=bindparam("p_until", type_=UTCDateTime))
 )
 MOVE = update(t).where(AS_SEEN).values(MOVED)
+# With a row that a clock put ahead has stamped, its stamps: or it would look so again and again.
+SET_BACK = (
+    update(t)
+    .where(AS_SEEN)
+    .values(
+        MOVED
+        | {
+            "last_run_at": bindparam("p_last", type_=UTCDateTime),
+            "created_at": bindparam("p_created", type_=UTCDateTime),
+        }
+    )
+)
 ENABLE = update(t).where(BY_NAME).values(enabled=bindparam("p_enabled"))
 SEE = (
     update(t)
@@ -237,34 +260,17 @@ class Recurring:
         return self._database.add(INSERT, values)
 
     def pass_over(
-        self,
-        row: TaskRow,
-        *,
-        next_run_at: datetime,
-        scheduled_for: datetime,
-        message: str,
-        counters: Mapping[str, int],
+        self, row: TaskRow, place: Place, *, message: str, counters: Mapping[str, int]
     ) -> bool:
         """Note that a free row's due time was missed."""
         values = {"p_message": message, "p_counters": to_json(dict(counters))}
-        return self._change(PASS_OVER, row, next_run_at, scheduled_for, values)
+        return self._change(PASS_OVER, row, place, values)
 
-    def override(
-        self, row: TaskRow, schedule: str | None, *, next_run_at: datetime, scheduled_for: datetime
-    ) -> bool:
+    def override(self, row: TaskRow, schedule: str | None, place: Place) -> bool:
         """Set or clear the operator's schedule."""
-        values = {"p_schedule": schedule}
-        return self._change(OVERRIDE, row, next_run_at, scheduled_for, values)
+        return self._change(OVERRIDE, row, place, {"p_schedule": schedule})
 
-    def bring_in(
-        self,
-        row: TaskRow,
-        schedule: str,
-        override: str | None,
-        *,
-        next_run_at: datetime,
-        scheduled_for: datetime,
-    ) -> bool:
+    def bring_in(self, row: TaskRow, schedule: str, override: str | None, place: Place) -> bool:
         """Store a schedule changed in code, and what becomes of the operator's."""
         values = {
             "p_old": row.schedule or "",
@@ -272,26 +278,25 @@ class Recurring:
             "p_schedule": schedule,
             "p_override": override,
         }
-        return self._change(NEW_CODE, row, next_run_at, scheduled_for, values)
+        return self._change(NEW_CODE, row, place, values)
 
-    def move(self, row: TaskRow, next_run_at: datetime) -> bool:
-        """Move a free row's due time.
-
-        A due time that is being tried again stays the one it is: effects are keyed by it.
-        """
-        kept = row.attempts > 0 and row.scheduled_for <= next_run_at
-        return self._change(MOVE, row, next_run_at, row.scheduled_for if kept else next_run_at)
+    def set_back(self, row: TaskRow, place: Place, now: datetime) -> bool:
+        """Move a free row that a clock put ahead has sent too far; no stamp stays after now."""
+        values = {
+            "p_last": row.last_run_at and min(row.last_run_at, now),
+            "p_created": min(row.created_at, now),
+        }
+        return self._change(SET_BACK, row, place, values)
 
     def put_off(self, row: TaskRow, next_run_at: datetime) -> bool:
         """Let a free row wait for longer with the same due time."""
-        return self._change(MOVE, row, next_run_at, row.scheduled_for)
+        return self._change(MOVE, row, Place(next_run_at, row.scheduled_for, row.attempts))
 
     def _change(
         self,
         statement: Update,
         row: TaskRow,
-        next_run_at: datetime,
-        scheduled_for: datetime,
+        place: Place,
         values: Mapping[str, Any] | None = None,
     ) -> bool:
         seen = {
@@ -299,8 +304,9 @@ class Recurring:
             "p_seen_last": row.last_run_at,
             "p_seen_token": row.lock_token,
             "p_seen_next": row.next_run_at,
-            "p_next": next_run_at,
-            "p_scheduled_for": scheduled_for,
+            "p_next": place.next_run_at,
+            "p_scheduled_for": place.scheduled_for,
+            "p_attempts": place.attempts,
         }
         return self._database.write(statement, seen | dict(values or {})) == 1
 

@@ -9,7 +9,7 @@ from lazycron.model.registry import Registry
 from lazycron.model.settle import Status
 from lazycron.model.task import Task
 from lazycron.schedules.shaped import Schedule
-from lazycron.store import MISSED, Store, TaskRow
+from lazycron.store import MISSED, Place, Store, TaskRow
 
 LEAST_GRACE = timedelta(minutes=1)
 # A due time that was begun is not missed, however long it was asked to wait.
@@ -53,8 +53,7 @@ class Missed:
         )
         passed = self._store.recurring.pass_over(
             row,
-            next_run_at=schedule.due_for(nominal),
-            scheduled_for=nominal,
+            Place(schedule.due_for(nominal), nominal, 0),
             message=message,
             counters=row.counters | {MISSED: row.counters.get(MISSED, 0) + 1},
         )

@@ -84,6 +84,7 @@ class Recorder:
         unanswered: Stamp | None = None
         was_gone = False
         asked: datetime | None = None
+        rescheduled = False
         while True:
             settlement = settle(
                 claim,
@@ -92,6 +93,7 @@ class Recorder:
                 now=finished_at,
                 earliest=earliest,
                 asked_again=asked,
+                rescheduled=rescheduled,
             )
             try:
                 result = self._store.record(settlement, then)
@@ -123,6 +125,7 @@ class Recorder:
             if result.arguments != claim.arguments:
                 # Without a word about when, a hand has changed them: at once.
                 asked = asked_again(result.arguments, claim.token) or finished_at
+            rescheduled = rescheduled or result.schedule != claim.schedule
             claim = replace(claim, schedule=result.schedule, arguments=result.arguments)
 
     def _give_up(self, claim: Claim, error: Exception) -> None:

@@ -10,7 +10,7 @@ from lazycron.model.task import Task
 from lazycron.process import Facts
 from lazycron.schedules.shaped import Every, Schedule, parse, with_rhythm
 from lazycron.store import Store, TaskRow
-from lazycron.tick.setback import mend
+from lazycron.tick.rescheduling import Standing, after_change, after_setback
 
 SEEN_LIFE = timedelta(days=1)
 UNSEEN_LIFE = timedelta(days=14)
@@ -89,12 +89,10 @@ class Sync:
         self._store.know({task.name: self.lease_of(task) for task in tasks})
         self._identify(now)
         rows = {row.name: row for row in self._store.known_rows()}
-        for row in rows.values():
-            # Moments handed in by a caller say nothing about the clock.
-            task = self._registry[row.name]
-            policy = replace(task.policy, schedule=self._schedule_of(row))
-            if by_clock and mend(self._store, row, now, self.lease_of(task), policy):
-                self._facts.set_back_at = now
+        if by_clock:  # a moment handed in by a caller says nothing about the clock
+            for row in rows.values():
+                if self._set_back(row, now):
+                    self._facts.set_back_at = now
         made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
         self._keep_seen(rows, now)
         self._facts.unknown_rows = self._store.recurring.any_beside(self._store.names)
@@ -110,11 +108,16 @@ class Sync:
             self._registry.installation = self._store.shared.installation_id(now)
             self._identified = True
 
-    def _schedule_of(self, row: TaskRow) -> Schedule | None:
-        try:
-            return self._registry.schedule_of(row.name, row.schedule_now)
-        except ScheduleError:
-            return None
+    def _set_back(self, row: TaskRow, now: datetime) -> bool:
+        """Bring a row back that a clock put ahead has sent too far; tell whether it was."""
+        task, standing = self._registry[row.name], standing_of(self._registry, row)
+        policy = replace(task.policy, schedule=standing.schedule)
+        place = after_setback(standing, policy, now, self.lease_of(task))
+        if place is None:
+            return False
+        if row.running:
+            return self._store.recurring.shorten_lease(row, place.next_run_at)
+        return self._store.recurring.set_back(row, place, now)
 
     def _bring_in_one(self, task: Task, row: TaskRow | None, now: datetime) -> bool:
         made = self._compare(task, row, now, first=task.name not in self._brought_in)
@@ -156,14 +159,12 @@ class Sync:
         old = row.schedule
         for _ in range(MOST_TRIES):
             override = _overridden(row, schedule)
+            standing = standing_of(self._registry, row)
+            place = standing.place
             if row.schedule_override is None or override != row.schedule_override:
                 counts = schedule if override is None else parse(override)
-                due, nominal = moved_to(row, self._registry.seeded(row.name, counts), now)
-            else:
-                due, nominal = row.next_run_at, row.scheduled_for
-            if self._store.recurring.bring_in(
-                row, schedule.text, override, next_run_at=due, scheduled_for=nominal
-            ):
+                place = after_change(standing, self._registry.seeded(row.name, counts), now)
+            if self._store.recurring.bring_in(row, schedule.text, override, place):
                 return
             fresh = self._store.recurring.of(row.name)
             if fresh is None or fresh.schedule != old:
@@ -179,17 +180,14 @@ class Sync:
             self._forget_at = self._monotonic() + FORGET_AFTER
 
 
-def moved_to(row: TaskRow, schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
-    """Return where a new schedule moves a row, and for which nominal time it is due there.
-
-    Sooner if it says so, never before now, and never out of its window.
-    """
-    nominal = schedule.nominal_after(row.last_run_at or row.created_at)
-    due = schedule.due_for(nominal)
-    moved = schedule.admitted(max(now, min(row.next_run_at, due)))
-    if moved == row.next_run_at:
-        return moved, row.scheduled_for
-    return moved, nominal if moved == due else moved
+def standing_of(registry: Registry, row: TaskRow) -> Standing:
+    """Read what a row's own schedule says of it."""
+    task = registry.get(row.name)
+    try:
+        schedule = registry.schedule_of(row.name, row.schedule_now)
+    except ScheduleError:
+        schedule = None
+    return Standing(row, schedule, task.first_run if task else None)
 
 
 def _overridden(row: TaskRow, schedule: Schedule) -> str | None:

@@ -8,8 +8,9 @@ from lazycron.migrate import migrate as migrate_tables
 from lazycron.schedules.shaped import Every, Schedule, parse, with_rhythm
 from lazycron.store import DatabaseError, TaskRow
 from lazycron.tick.next_due import OFF, ON
+from lazycron.tick.rescheduling import after_change
 from lazycron.tick.runner import BUSY_NOW
-from lazycron.tick.sync import moved_to
+from lazycron.tick.sync import standing_of
 from lazycron.verbs.base import (
     MOST_TRIES,
     Moment,
@@ -74,8 +75,8 @@ def _override(parts: Parts, name: str, rhythm: Every | None) -> None:
         own = _code_schedule(parts, row) if rhythm is None else _shaped(parts, rhythm, row)
         text = None if rhythm is None else own.text
         counts = parts.registry.seeded(name, own)
-        due, nominal = moved_to(row, counts, parts.reference.now())
-        if parts.store.recurring.override(row, text, next_run_at=due, scheduled_for=nominal):
+        place = after_change(standing_of(parts.registry, row), counts, parts.reference.now())
+        if parts.store.recurring.override(row, text, place):
             parts.refresh_state()
             return
     message = f"the row of {name} changed at each of {MOST_TRIES} looks"
