@@ -1,4 +1,4 @@
-"""What a LazyCron was told, checked once."""
+"""The settings of a LazyCron, checked once."""
 
 import hashlib
 import hmac
@@ -53,9 +53,9 @@ class Settings:
 
     @property
     def hanging_after(self) -> timedelta:
-        """How long a run may take before it is said to hang: the budget's seconds.
+        """How long a run may take before it counts as hanging: the budget's seconds.
 
-        Where those are without limit, twenty: otherwise one hanging run would stop all others.
+        Without a limit there, twenty seconds: otherwise one hanging run would stop all others.
         """
         return HANGING if self.budget.seconds is None else self.budget.length
 

@@ -1,4 +1,4 @@
-"""For tests of apps that use lazycron: a clock that is a variable, ticks, and repeated runs."""
+"""For tests of apps that use lazycron: a manual clock, ticks, and repeated runs."""
 
 import threading
 from collections.abc import Callable
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class ManualClock:
-    """A clock that stands still until it is told otherwise; pass it as `LazyCron(clock=…)`.
+    """A clock that stands still until a test moves it; pass it as `LazyCron(clock=…)`.
 
     Takes an aware datetime or epoch seconds. The monotonic clock goes along when time passes
     (`tick`, or `set` to a later moment) and stands still when the wall clock is put back.
@@ -87,9 +87,9 @@ def tick_through(
 def drain(cron: LazyCron, *, most: int = MOST_TICKS) -> list[TickReport]:
     """Tick until nothing is due any more; return the reports.
 
-    What jobs enqueue meanwhile is run too, and a ManualClock moves by a microsecond for it. What
-    is due but cannot be had, since somebody else holds it, is left after two ticks that ran
-    nothing. Raises LazyCronError if something is still due after `most` ticks.
+    Jobs that are enqueued meanwhile run too, and a ManualClock moves by a microsecond for them. A
+    row that is due but held by another process is left after two ticks that ran nothing. Raises
+    LazyCronError if something is still due after `most` ticks.
     """
     reports: list[TickReport] = []
     idle = 0
@@ -101,7 +101,7 @@ def drain(cron: LazyCron, *, most: int = MOST_TICKS) -> list[TickReport]:
         if report.next_due is None or report.next_due > now + MICROSECOND or idle > 1:
             return reports
         _pass(cron, report.next_due)
-    message = f"something is still due after {most} ticks: a task that makes itself due again?"
+    message = f"something is still due after {most} ticks: does a task enqueue itself again?"
     raise LazyCronError(message)
 
 
@@ -110,12 +110,12 @@ def repeat(
 ) -> list[T]:
     """Run a task again and again for one due time, and return what was observed after each time.
 
-    After a run, after a second one for the same due time, after one that crashed before its
-    record and was run again, and after one that crashed after its first checkpoint and was run
-    again: a task whose repetition is harmless shows the same four times. Of a task without a
-    schedule, the oldest waiting job is run, or one that is enqueued with these arguments. A crash
-    is played by an exception in the task's thread, which is no Exception. Raises LazyCronError for
-    a run that does not end well.
+    It observes four times: after a run; after a second run for the same due time; after a run that
+    crashed before its record and was repeated; and after a run that crashed after its first
+    checkpoint and was repeated. A task that does no harm when it is repeated shows the same four
+    times. A task without a schedule runs its oldest waiting job, or one that is enqueued with these
+    arguments. A crash is a BaseException in the task's thread. Raises LazyCronError for a run that
+    does not end well.
     """
     name = to_name(name)
     if cron.registry[name].schedule is None:
@@ -141,7 +141,7 @@ def repeat(
 
 
 class _Stage:
-    """Where runs of one due time are played: all but the last leave the row due as it was."""
+    """Repeats the runs of one due time: all but the last leave the row due as it was."""
 
     def __init__(self, cron: LazyCron, name: str) -> None:
         self._cron = cron

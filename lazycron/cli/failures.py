@@ -14,9 +14,9 @@ WRONG = 1
 MISUSED = 2
 SIGNALLED = 128
 
-# What an operator mistyped, as against what is wrong with the installation.
+# The operator's typing is wrong, not the installation.
 MISTYPED = (ArgumentsError, ScheduleError, UnknownTaskError)
-# Told in a line; anything else is a bug of ours, whose traceback is wanted.
+# Told in a line. Any other error is a bug in lazycron and keeps its traceback.
 TOLD = (LazyCronError, DatabaseError, ImportError, OSError)
 
 

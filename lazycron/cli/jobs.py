@@ -1,4 +1,4 @@
-"""The verbs about jobs: list them, enqueue one, start a dead one anew, throw one away; prune."""
+"""The verbs about jobs: list them, enqueue one, start a dead one again, discard one; and prune."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ def jobs(session: Session, status: str | None, limit: int, *, json_: bool) -> No
 
 def _facts(job: Job) -> dict[str, Any]:
     facts = dataclasses.asdict(job)
-    del facts["created"]  # nobody has made them just now
+    del facts["created"]  # it says nothing of a job that is looked up
     return facts
 
 
@@ -69,8 +69,8 @@ def _call(job: Job) -> str:
 @click.command()
 @name_argument
 @click.argument("arguments", metavar="[JSON]", required=False, default="[]")
-@click.option("--key", help="No second one with this key while one waits or runs.")
-@click.option("--delay", type=DurationType(), help="Due after so long, not at once.")
+@click.option("--key", help="At most one job with this key waits or runs.")
+@click.option("--delay", type=DurationType(), help="Make the job due after this duration.")
 @click.option(
     "--on-conflict",
     type=click.Choice(["keep", "replace", "raise"]),
@@ -122,7 +122,7 @@ def _read(text: str) -> tuple[list[Any], dict[str, Any]]:
 @job_argument
 @pass_session
 def retry(session: Session, job_id: int) -> None:
-    """Start a dead job anew: due now, with all its attempts."""
+    """Start a dead job again: due now, with all its attempts."""
     job = session.cron.retry_job(job_id)
     session.acted("retry", job.task, f"job {job_id}")
     click.echo(visible(f"Job {job_id} of {job.task} is due now."))
@@ -141,7 +141,7 @@ def discard(session: Session, job_id: int) -> None:
 @click.command()
 @pass_session
 def prune(session: Session) -> None:
-    """Delete what the history has beyond keep_runs and keep_age, and expired once keys."""
+    """Delete history beyond keep_runs and keep_age, and expired once keys."""
     gone = session.cron.prune()
     session.acted("prune", None, f"{gone} runs")
     click.echo(f"{gone} run{'' if gone == 1 else 's'} deleted.")

@@ -66,8 +66,8 @@ def _to_cron(found: Any, target: str) -> LazyCron:  # noqa: ANN401 - whatever th
     if isinstance(found, LazyCron):
         return found
     message = (
-        f'--app "{target}" is a {type(found).__name__}, neither a LazyCron nor makes one; '
-        'pass the module and the name of its LazyCron, such as "myapp.main:cron"'
+        f'--app "{target}" is a {type(found).__name__}, not a LazyCron or a function that makes '
+        'one; pass the module and the name of its LazyCron, such as "myapp.main:cron"'
     )
     raise click.UsageError(message)
 

@@ -4,7 +4,7 @@ import logging
 
 import click
 
-# The command line says these itself, in its own report.
+# The command line reports these itself.
 SAID_OTHERWISE = ("run_", "not_installed")
 
 
@@ -19,7 +19,7 @@ class Warnings(logging.Handler):
 
 
 def show_warnings(logger: logging.Logger) -> logging.Handler | None:
-    """Show warnings where nobody else does; return the handler that was added for it."""
+    """Show warnings where no other handler does; return the handler that was added."""
     if logger.hasHandlers():
         return None
     handler = Warnings(logging.WARNING)

@@ -18,7 +18,7 @@ from lazycron.tick.tick import Door
 LOOK_EVERY = 1.0
 ASK_EVERY = 2.0
 LOOP = "loop"
-MISSING = "the database has no lazycron tables: run `lazycron migrate`; looking again until then"
+MISSING = "the database has no lazycron tables: run `lazycron migrate`; the loop waits for it"
 
 Show = Callable[[TickReport, str], None]
 
@@ -26,9 +26,10 @@ Show = Callable[[TickReport, str], None]
 class Loop:
     """Looks at the state file each second, at the database every two, and ticks in between.
 
-    The file may say that nothing is due while another host, or a process that could not write it,
-    has made something due; hence the second look. Between two ticks there is a heartbeat, so that
-    requests stand back for a loop that is alive, and take over from one that hangs or has died.
+    The file may say that nothing is due after another host, or a process that could not write the
+    file, has made something due; hence the second look. Between two ticks there is a heartbeat, so
+    that requests stand back for a loop that is alive, and take over from one that hangs or has
+    died.
     """
 
     def __init__(self, cron: LazyCron, door: Door, show: Show) -> None:
@@ -82,7 +83,7 @@ class Loop:
             return self._until_next_look(state)
         report = self._parts.runner.run_due(self._door)
         self._show(report, at(self._clock.now()))
-        # A row that is due but not to be had (a lease to be watched, a row just made) can wait.
+        # A row may be due and not free yet (its lease is watched, or it was just made): look later.
         return 0.0 if report.runs else BETWEEN_LOOKS
 
     def _state(self) -> State:

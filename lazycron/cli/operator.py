@@ -50,7 +50,7 @@ def set_interval(session: Session, name: str, duration: Duration) -> None:
 @name_argument
 @pass_session
 def reset(session: Session, name: str) -> None:
-    """Take a task's other interval back: the code's schedule counts again."""
+    """Remove the interval of set-interval: the code's schedule counts again."""
     session.cron.reset_schedule(name)
     session.acted("reset", name)
     click.echo(f"{name} runs by its code's schedule.")
@@ -58,20 +58,20 @@ def reset(session: Session, name: str) -> None:
 
 @click.command()
 @MAYBE_NAME
-@click.option("--job", "job_id", type=click.IntRange(min=1), metavar="ID", help="A job's run.")
-@click.option("--force", is_flag=True, help="Even if the run gave a sign of life lately.")
+@click.option("--job", "job_id", type=click.IntRange(min=1), metavar="ID", help="Release this job.")
+@click.option("--force", is_flag=True, help="Release it even if it renewed its lease lately.")
 @pass_session
 def release(session: Session, name: str | None, *, job_id: int | None, force: bool) -> None:
     """End the claim of a run that hangs or has died; the run is recorded as lost.
 
-    NAME is a task whose schedule's run is meant; of a job, pass its ID.
+    NAME is a task with a schedule. For a job, pass --job ID.
     """
     if name is not None and job_id is None:
         what, released = name, session.cron.release(name, force=force)
     elif name is None and job_id is not None:
         what, released = f"job {job_id}", session.cron.release_job(job_id, force=force)
     else:
-        message = "pass a task's NAME, or --job ID, and not both"
+        message = "pass either a task's NAME or --job ID"
         raise click.UsageError(message)
     if not released:
         message = f"{what} is not running; there is nothing to release"
@@ -106,7 +106,7 @@ def triggers(session: Session, traffic: str | None, admin: str | None, *, json_:
         detail = f"traffic={traffic or 'as it was'} admin={admin or 'as it was'}"
         session.acted("triggers", None, detail)
     clock = cron.settings.clock
-    # Read anew: the state file may be a minute behind another host.
+    # From the database: the state file may be a minute behind another host.
     state = parts_of(cron).refresh_state(settings=True)
     if json_:
         as_json({"traffic": state.traffic, "admin": state.admin, "loop_at": state.loop_at})
@@ -131,7 +131,7 @@ def _loop(seen: str) -> str:
 @click.command()
 @pass_session
 def migrate(session: Session) -> None:
-    """Make lazycron's tables, or bring them to this version's shape."""
+    """Create lazycron's tables, or update them to this version."""
     session.cron.migrate()
     session.acted("migrate")
     click.echo("The tables are up to date.")

@@ -25,14 +25,14 @@ def _to_text(value: object) -> str:
 
 
 def on_terminal() -> bool:
-    """Tell whether somebody is looking."""
+    """Tell whether the output goes to a terminal."""
     return sys.stdout.isatty()
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns: a drawn table on a terminal, aligned lines elsewhere.
 
-    A cell's line breaks are kept, which only a drawn table has room for.
+    A cell's line breaks are kept; only a drawn table has room for them.
     """
     clean = [["\n".join(map(visible, cell.split("\n"))) for cell in row] for row in rows]
     if on_terminal():
@@ -74,7 +74,7 @@ def at(moment: datetime | None) -> str:
 def seen_from(now: datetime, moment: datetime | None, *, stacked: bool = False) -> str:
     """Write a moment as it is seen from now, and in UTC: `in 5 minutes (2026-01-01 ...)`.
 
-    `stacked` puts one above the other.
+    `stacked` puts the two on lines of their own.
     """
     if moment is None:
         return NOTHING

@@ -30,7 +30,7 @@ COLUMNS = (
     "message",
 )
 STACKED = ("task", "next", "last", "status", "failures", "notes", "message")
-# `why` could not find out.
+# The database could not be asked.
 IN_THE_DARK = (Reason.NOT_INSTALLED, Reason.UNREACHABLE)
 
 
@@ -68,7 +68,7 @@ def _line(one: TaskStatus, now: datetime) -> list[str]:
 
 
 def _stack(one: TaskStatus, now: datetime) -> list[str]:
-    """Write what `_line` writes in fewer columns of two lines: a terminal is narrow."""
+    """Write the same in fewer columns, with two lines in a cell: a terminal is narrow."""
     notes = _notes(one) if one.enabled else ["disabled", *_notes(one)]
     return [
         f"{one.name}\n{one.schedule}",
@@ -133,7 +133,7 @@ def why(session: Session, name: str, *, json_: bool) -> None:
     """Say why a task is not running now, and what would make it run."""
     found = session.cron.why(name)
     if found.reason is Reason.UNKNOWN_NAME:
-        message = f"{found.text}: {name!r}; `lazycron list` shows what there is"
+        message = f"{found.text}: {name!r}; `lazycron list` shows all tasks"
         raise Failed(message, MISUSED)
     if json_:
         as_json({"task": name, "reason": found.reason, "text": found.text})
@@ -151,7 +151,7 @@ def why(session: Session, name: str, *, json_: bool) -> None:
 def history(session: Session, name: str | None, limit: int, *, json_: bool) -> None:
     """Show the newest runs, newest first, of one task or of all.
 
-    JSON has each failed run's traceback, too.
+    With --json each failed run has its traceback.
     """
     found = session.cron.history(name, limit)
     if json_:
@@ -211,9 +211,9 @@ def check(session: Session, *, json_: bool) -> None:
 @json_option
 @pass_session
 def token(session: Session, *, json_: bool) -> None:
-    """Show the cron token, and the path that an uptime monitor is to visit.
+    """Show the cron token, and the path for an uptime monitor to visit.
 
-    The path is the one below which the middleware is mounted unless it was told another.
+    The path is right where the middleware has its default path=.
     """
     found = session.cron.cron_token
     if found is None:

@@ -1,4 +1,4 @@
-"""What a run's checkpoints look like: a bar on a terminal, now and then a line in a pipe."""
+"""How a run's checkpoints are shown: as a bar on a terminal, as lines in a pipe."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ Progressed = Callable[[str, int | None, int | None], None]
 
 
 def in_words(progress: Json, done: int | None, total: int | None) -> str:
-    """Write a last checkpoint in a few words; nothing where there is none."""
+    """Write the last checkpoint in a few words; an empty text where there is none."""
     if done is not None:
         return f"{done} of {total}" if total is not None else f"{done} done"
     if progress is None:
@@ -28,7 +28,7 @@ def in_words(progress: Json, done: int | None, total: int | None) -> str:
 
 @contextmanager
 def watched(*, silent: bool) -> Iterator[Progressed]:
-    """Return what is to be told of each checkpoint, for the time of one run."""
+    """Give the function that shows each checkpoint, for the time of one run."""
     if silent:
         yield tell_nobody
     elif on_terminal():
@@ -49,7 +49,7 @@ class Lines:
         if done is None or (time.monotonic() < self._again_at and done != total):
             return
         self._again_at = time.monotonic() + BETWEEN_LINES
-        # A reader that has gone away is no reason for the run to fail.
+        # The run must not fail because the pipe's reader has gone.
         with suppress(OSError):
             click.echo(f"{name}  {in_words(None, done, total)}")
 
@@ -71,7 +71,7 @@ def _bar() -> Iterator[Progressed]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    # It goes when the run is over: the table says how that went.
+    # The bar disappears when the run is over; the table then says how it went.
     with Progress(*columns, transient=True) as progress:
         bars: dict[str, TaskID] = {}
 

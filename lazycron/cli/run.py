@@ -20,15 +20,15 @@ from lazycron.model.settle import Status
 from lazycron.texts import visible
 from lazycron.tick.tick import Door
 
-# A loop's tick must end now and then, so that its heartbeat goes on.
+# A loop's tick must end now and then: the heartbeat is written between ticks.
 LONGEST_TICK = 20
 
 
 @click.command()
 @MAYBE_NAME
-@click.option("--loop", is_flag=True, help="Go on, and run what becomes due, until a signal.")
+@click.option("--loop", is_flag=True, help="Keep running what becomes due until a signal.")
 @click.option("--budget", type=click.IntRange(min=1), help="At most this many runs in one tick.")
-@click.option("--seconds", type=DurationType(), help="Begin no further run after so long.")
+@click.option("--seconds", type=DurationType(), help="Begin no further run after this duration.")
 @json_option
 @pass_session
 def run(
@@ -42,13 +42,13 @@ def run(
 ) -> None:
     """Run everything that is due; with NAME, run that task now, due or not.
 
-    Of a task that is only enqueued, NAME runs the oldest job that waits.
+    For a task without a schedule, NAME runs the oldest waiting job.
 
-    SIGINT ends the run under way, which is recorded as failed; SIGTERM lets it finish. With
-    --loop both let it finish. A second signal ends it at once.
+    SIGINT ends the current run, which is recorded as failed. SIGTERM lets it finish. With --loop
+    both let it finish. A second signal ends it at once.
     """
     if name is not None and (loop or budget is not None or seconds is not None):
-        message = "NAME runs one task once: --loop, --budget and --seconds do not go with it"
+        message = "NAME runs one task once; leave out --loop, --budget and --seconds"
         raise click.UsageError(message)
     cron = session.cron
     if loop:
@@ -99,7 +99,7 @@ def _door(signals: Signals, trigger: Trigger, budget: Budget) -> Door:
 
 def _end(signals: Signals) -> None:
     if signals.ended_by is not None:
-        message = "interrupted; `lazycron history` has the run that was under way"
+        message = "interrupted; `lazycron history` shows the run that was under way"
         raise Failed(message, SIGNALLED + signals.ended_by) from None
 
 
@@ -144,7 +144,7 @@ def _not_run(cron: LazyCron, name: str) -> Failed:
     store = parts_of(cron).store
     held = store.claim_of(name)
     if held is None or held.by == store.by:
-        return Failed(f"the run of {name} could not be recorded; `lazycron log` has it")
+        return Failed(f"the run of {name} could not be recorded; `lazycron log` shows it")
     started = at(held.claim.started_at)
     return Failed(f"{name} is running already, since {started} in {held.by}")
 

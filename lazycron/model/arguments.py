@@ -228,7 +228,7 @@ def check_call(
     try:
         signature.bind(*arguments.args, **named)
     except TypeError as error:
-        message = f"{name}{signature} cannot be called so: {error}"
+        message = f"{name}{signature} does not take these arguments: {error}"
         raise ArgumentsError(message) from None
     return positional
 

@@ -25,7 +25,7 @@ from lazycron.tick.tick import Door, Tick
 logger = logging.getLogger("lazycron")
 
 BUSY = "the database is busy; the next tick looks again"
-BUSY_NOW = "the database is busy: somebody else holds its lock; try again"
+BUSY_NOW = "the database is busy: another connection holds its lock; try again"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -62,15 +62,14 @@ def _database(parts: Parts) -> list[Problem]:
     found += _revision(revision)
     if parts.facts.replaced_at is not None:
         text = (
-            "the database file was replaced or deleted while this process ran; what is there now "
-            f"was opened at {parts.facts.replaced_at:%Y-%m-%d %H:%M:%S} UTC"
+            "the database file was replaced or deleted while this process ran; the file that is "
+            f"there now was opened at {parts.facts.replaced_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         found.append(Problem("database_replaced", text))
     if parts.facts.outage is not None:
         text = (
-            "the last tick could not work with the database, since "
-            f"{parts.facts.outage.since:%Y-%m-%d %H:%M:%S} UTC ({parts.facts.outage.error}); it "
-            "can be read now: is it read-only?"
+            f"ticks have failed since {parts.facts.outage.since:%Y-%m-%d %H:%M:%S} UTC "
+            f"({parts.facts.outage.error}), but the database can be read: it may be read-only"
         )
         found.append(Problem("outage", text))
     unknown = [row.name for row in rows if row.enabled and row.name not in parts.registry]
@@ -79,7 +78,7 @@ def _database(parts: Parts) -> list[Problem]:
         found.append(Problem("unknown_tasks", text))
     strange = sorted(name for name in jobs if name not in parts.registry)
     if strange:
-        text = f"jobs without code here, which wait for it: of {_some(strange)}"
+        text = f"jobs of tasks without code here: {_some(strange)}; they wait for the code"
         found.append(Problem("unknown_jobs", text))
     return found
 
@@ -98,11 +97,11 @@ def _missing(tables: list[str]) -> Problem:
 
 
 def _revision(found: str | None) -> list[Problem]:
-    """Say that the tables have another version's shape; None: an app's own migrations keep them."""
+    """Say that the tables are another version's; None: the app's own migrations made them."""
     if found is None or found == HEAD:
         return []
-    text = f"the tables are at revision {found}, this version of lazycron wants {HEAD}: "
-    text += "run `lazycron migrate`" if found < HEAD else "is an older version of it served here?"
+    text = f"the tables are at revision {found}, this version of lazycron needs {HEAD}: "
+    text += "run `lazycron migrate`" if found < HEAD else "install the newer lazycron here, too"
     return [Problem("revision", text)]
 
 
@@ -114,7 +113,7 @@ def _clocks(parts: Parts) -> list[Problem]:
         way = "behind" if offset > timedelta(0) else "ahead of"
         text = (
             f"this host's clock is {abs(offset).total_seconds():.1f} s {way} the database "
-            "server's, which tasks go by: let both be set by the same time service"
+            "server's, which decides when tasks are due: set both by the same time service"
         )
         found.append(Problem("clock", text))
     step = parts.reference.last_step
@@ -125,7 +124,7 @@ def _clocks(parts: Parts) -> list[Problem]:
         found.append(Problem("clock_step", text))
     if parts.facts.set_back_at is not None:
         text = (
-            "rows were stamped in the future, which a clock does that was set back meanwhile; "
+            "rows had times in the future because a clock was set back; "
             f"they were moved at {parts.facts.set_back_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         found.append(Problem("clock_set_back", text))
@@ -138,9 +137,9 @@ def _hanging(parts: Parts) -> list[Problem]:
     if hanging < MOST_HANGING:
         return []
     text = (
-        f"{hanging} ticks of this process hang in a task each, which is as many as it has: until "
-        "one ends, its requests run nothing and its cron URL answers 503; `lazycron list` names "
-        "the tasks, a restart ends them, and timeout= keeps it from happening again"
+        f"all {hanging} tick threads of this process hang in a task: until one ends, its requests "
+        "run nothing and its cron URL answers 503. `lazycron list` names the tasks, a restart "
+        "ends them, and timeout= keeps it from happening again"
     )
     return [Problem("hanging_ticks", text)]
 

@@ -94,9 +94,8 @@ def about_refusals(name: str, refused: int, runs: int) -> str | None:
     if refused < MANY_REFUSED or refused * 10 < runs:
         return None
     return (
-        f"{refused} once keys of {name} were refused: its effects were asked for again while or "
-        "after they were done, which points to a lease or a time-out (the task's own, or its "
-        "caller's) that is too short"
+        f"{refused} once keys of {name} were refused: its effects were asked for again. A lease or "
+        "a time-out is probably too short: the task's own, or its caller's"
     )
 
 

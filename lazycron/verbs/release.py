@@ -49,7 +49,7 @@ def _release_one(parts: Parts, held: Abandoned, what: str, *, force: bool) -> bo
     if not force and now - renewed < lease / 2:
         message = (
             f"{what} is running in {held.by}, which renewed its lease lately; "
-            "force=True (--force) releases it all the same"
+            "force=True (--force) releases it anyway"
         )
         raise BusyError(message)
     outcome = Outcome(status=Status.LOST, message="Lost: released by hand.", ms=None)

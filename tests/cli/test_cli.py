@@ -350,7 +350,7 @@ def test_release_takes_a_job_by_its_id(call: Call, sqlite: URL, make_cron: MakeC
     for wrong in (["release"], ["release", "nightly", "--job", "1"]):
         ended = call(*wrong)
         assert ended.exit_code == 2
-        assert "pass a task's NAME, or --job ID, and not both" in ended.stderr
+        assert "pass either a task's NAME or --job ID" in ended.stderr
     assert call("release", "--job", "999").exit_code == 2
 
 
@@ -464,10 +464,10 @@ def nightly():
         ("no_such_module:cron", 2, "no module no_such_module"),
         ("{m}.sub:cron", 2, "no module {m}.sub"),
         ("{m}:nope", 2, "module {m} has no nope"),
-        ("{m}:other", 2, "is a object, neither"),
-        ("{m}:nightly", 2, "is a Task, neither"),
+        ("{m}:other", 2, "is a object, not a"),
+        ("{m}:nightly", 2, "is a Task, not a"),
         ("{m}:breaks", 1, "RuntimeError: no config"),
-        ("{m}:needs", 2, "neither a LazyCron nor makes one"),
+        ("{m}:needs", 2, "not a LazyCron or a function that makes one"),
     ],
 )
 def test_the_app_is_found_or_it_is_said_what_is_missing(  # noqa: PLR0917
@@ -525,5 +525,5 @@ def test_an_app_is_no_lazycron_and_is_not_called(
     monkeypatch.chdir(tmp_path)
     found = CliRunner().invoke(lazycron, ["--app", "slip:app", "list"])
     assert found.exit_code == 2
-    assert "neither a LazyCron nor makes one" in found.output
+    assert "not a LazyCron or a function that makes one" in found.output
     assert "myapp.main:cron" in found.output

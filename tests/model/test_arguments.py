@@ -301,7 +301,9 @@ def test_a_call_that_does_not_fit_is_an_error_that_shows_the_signature(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Without the run, which is not the caller's."""
-    with pytest.raises(ArgumentsError, match=r"^middle\(a: int, b: int = 2\).* cannot be called"):
+    with pytest.raises(
+        ArgumentsError, match=r"^middle\(a: int, b: int = 2\).* does not take these"
+    ):
         check_call(middle, "run", Arguments(args, kwargs))
 
 

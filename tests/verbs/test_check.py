@@ -93,7 +93,7 @@ def test_missing_tables_are_named(url: URL, make_cron: MakeCron) -> None:
 
 @pytest.mark.parametrize(
     ("revision", "what"),
-    [("0000", "run `lazycron migrate`"), ("9999", "is an older version of it served here?")],
+    [("0000", "run `lazycron migrate`"), ("9999", "install the newer lazycron here, too")],
 )
 def test_tables_of_another_version_are_named(
     url: URL, make_cron: MakeCron, revision: str, what: str
@@ -109,7 +109,7 @@ def test_tables_of_another_version_are_named(
         (problem,) = cron.check()
         assert problem.name == "revision"
         assert problem.text == (
-            f"the tables are at revision {revision}, this version of lazycron wants {HEAD}: {what}"
+            f"the tables are at revision {revision}, this version of lazycron needs {HEAD}: {what}"
         )
     finally:
         with engine.begin() as connection:
