@@ -54,8 +54,8 @@ def _no_once(key: str, *, expires: Duration | None, connection: object, task: st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
-    """What a run can do to the world, handed in by the app; a Run itself imports no store."""
+class Callbacks:
+    """The functions by which a run reaches the store; a Run itself imports none."""
 
     save: Callable[[str, int | None, int | None], bool]
     stopping: Callable[[], bool]
@@ -71,8 +71,8 @@ class Run:
     `deadline` the moment the task's timeout ends, both aware and in UTC.
     """
 
-    def __init__(self, claim: Claim, hands: Hands, deadline: datetime | None) -> None:
-        self._hands = hands
+    def __init__(self, claim: Claim, callbacks: Callbacks, deadline: datetime | None) -> None:
+        self._callbacks = callbacks
         # Read when the task asks for it: a text that is no JSON is this task's failure alone.
         self._progress = claim.progress
         self.id = claim.id
@@ -95,7 +95,7 @@ class Run:
         service asks for.
         """
         parts = (
-            self._hands.identify(),
+            self._callbacks.identify(),
             self.task,
             str(self.id),
             self.scheduled_for.isoformat(timespec="microseconds"),
@@ -115,7 +115,7 @@ class Run:
         if len(text.encode()) > RESULT_BYTES:
             message = f"a checkpoint of {len(text.encode())} bytes is above {RESULT_BYTES}"
             raise ValueError(message)
-        if not self._hands.save(text, done, total):
+        if not self._callbacks.save(text, done, total):
             raise LeaseLostError
         self._progress = text
 
@@ -127,17 +127,17 @@ class Run:
 
     def once(self, key: str, *, expires: Duration | None = None, connection: object = None) -> Once:
         """Guard an effect as `cron.once` does; the key knows this run's task."""
-        return self._hands.once(key, expires=expires, connection=connection, task=self.task)
+        return self._callbacks.once(key, expires=expires, connection=connection, task=self.task)
 
     def aonce(
         self, key: str, *, expires: Duration | None = None, connection: object = None
     ) -> AsyncOnce:
         """Guard an effect as `cron.aonce` does; the key knows this run's task."""
-        return self._hands.aonce(key, expires=expires, connection=connection, task=self.task)
+        return self._callbacks.aonce(key, expires=expires, connection=connection, task=self.task)
 
     def should_stop(self) -> bool:
         """Tell whether to end early: deadline passed, lease lost, or the process is stopping."""
-        return self._hands.stopping()
+        return self._callbacks.stopping()
 
 
 def _check_count(name: str, count: object) -> None:

@@ -9,7 +9,7 @@ from lazycron.errors import BusyError
 from lazycron.executors.base import Execution, Executor
 from lazycron.model.registry import Registry
 from lazycron.model.report import to_result
-from lazycron.model.run import Hands, MakeAsyncOnce, MakeOnce, Run
+from lazycron.model.run import Callbacks, MakeAsyncOnce, MakeOnce, Run
 from lazycron.model.settle import RECURRING, Claim
 from lazycron.model.task import Task
 from lazycron.process import Activity, Facts
@@ -124,7 +124,7 @@ class Running:
             spent = timedelta(seconds=self.reference.monotonic() - tick.begun)
             return spent >= tick.door.budget.length or self.activity.stopping.is_set()
 
-        hands = Hands(
+        callbacks = Callbacks(
             save=save,
             stopping=stopping,
             identify=self._identify,
@@ -133,7 +133,7 @@ class Running:
         )
         deadline = None if task.timeout is None else claim.started_at + task.timeout
         return Execution(
-            run=Run(claim, hands, deadline),
+            run=Run(claim, callbacks, deadline),
             started_at=claim.started_at,
             monotonic=self.reference.monotonic,
             bridge=tick.door.bridge,

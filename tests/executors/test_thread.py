@@ -22,7 +22,7 @@ from lazycron.executors.outcome import failure_message
 from lazycron.executors.thread import ThreadExecutor
 from lazycron.model.arguments import Arguments
 from lazycron.model.retry import Retry
-from lazycron.model.run import Hands, Postpone, Run
+from lazycron.model.run import Callbacks, Postpone, Run
 from lazycron.model.settle import Claim, Outcome, Status
 from lazycron.model.task import make_task
 from lazycron.testing import ManualClock
@@ -87,9 +87,9 @@ def run_it(
         on_lost="rerun",
         timeout=None,
     )
-    hands = Hands(save=lambda *_: True, stopping=lambda: False, identify=lambda: "here")
+    callbacks = Callbacks(save=lambda *_: True, stopping=lambda: False, identify=lambda: "here")
     execution = Execution(
-        run=Run(CLAIM, hands, None),
+        run=Run(CLAIM, callbacks, None),
         started_at=START,
         monotonic=(clock or ManualClock(START)).monotonic,
         bridge=bridge,

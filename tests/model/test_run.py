@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lazycron.errors import LeaseLostError, ScheduleError
-from lazycron.model.run import Hands, Postpone, Run
+from lazycron.model.run import Callbacks, Postpone, Run
 from lazycron.model.settle import Claim
 
 DUE = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -45,10 +45,10 @@ class World:
 
     def run(self, **changes: Any) -> Run:
         """Hand a run out."""
-        hands = Hands(
+        callbacks = Callbacks(
             save=self.save, stopping=lambda: self.stops, identify=lambda: self.installation
         )
-        return Run(replace(CLAIM, **changes), hands, DUE + timedelta(minutes=1))
+        return Run(replace(CLAIM, **changes), callbacks, DUE + timedelta(minutes=1))
 
 
 def test_a_run_says_what_is_being_worked_off() -> None:

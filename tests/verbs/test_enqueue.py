@@ -40,7 +40,7 @@ from lazycron.errors import (
 )
 from lazycron.model.arguments import Arguments, write_arguments
 from lazycron.model.job import Job
-from lazycron.model.run import Hands
+from lazycron.model.run import Callbacks
 from lazycron.schema import lazycron_setting, scheduled_task
 from lazycron.testing import ManualClock, drain
 from tests.conftest import START, MakeCron
@@ -274,7 +274,7 @@ def test_a_loss_of_the_old_arguments_run_is_no_attempt_at_the_new_ones(
     cron.sync()
     held = claim(cron, clock.now())
     identify = cron._parts.runner.running._identify
-    before = Run(held, Hands(save=never, stopping=bool, identify=identify), None)
+    before = Run(held, Callbacks(save=never, stopping=bool, identify=identify), None)
     replaced = work.using(key="k", on_conflict="replace").enqueue(2)
     assert (replaced.id, replaced.status) == (job.id, "running")
     if by == "release":
