@@ -34,7 +34,7 @@ def migrate(engine: Engine, revision: str = "head") -> None:
 
     Whoever comes second waits for the first and finds nothing to do. Tables that an app's own
     Alembic has made in this version's shape are taken as they are, tables that are missing at this
-    version's revision are made anew, and those of a later version are left alone. Raises BusyError
+    version's revision are made again, and those of a later version are left alone. Raises BusyError
     where MariaDB or MySQL keep us waiting for a minute.
     """
     with _one_at_a_time(), _quiet():
@@ -61,9 +61,11 @@ def _migrate(engine: Engine, revision: str) -> None:
         config.attributes["connection"] = connection
         current = revision_of(connection)
         if revision in ("head", HEAD) and (current or "") >= HEAD:
-            # Of a later version of the code, which was rolled back, nothing is taken away.
+            # A later version of the code that was rolled back loses nothing.
             metadata.create_all(connection)
             return
+        # Alembic would make it by whatever storage engine the server prefers.
+        lazycron_version.create(connection, checkfirst=True)
         if current is None and revision != "base" and _has_our_shape(connection):
             command.stamp(config, "head")
             current = HEAD

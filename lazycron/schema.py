@@ -132,6 +132,8 @@ NAMING = {
 HAS_KEY = text("key IS NOT NULL")
 # Most once keys are registered by one caller and kept for ever; those that others wanted are few.
 WAS_REFUSED = text("refused > 0")
+# Everything rests on transactions, whatever a server makes by default.
+_INNODB: Mapping[str, Any] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 metadata = MetaData(naming_convention=NAMING)
 
 scheduled_task = Table(
@@ -162,6 +164,13 @@ scheduled_task = Table(
     Column("progress_done", BigInteger, nullable=True),
     Column("progress_total", BigInteger, nullable=True),
     Column("counters", _LONG, nullable=True),
+    # Of a due time that goes on after a pause or a postponement: which one it is, how long the
+    # slices of a paused run took, and when the first began.
+    Column("goes_on_for", UTCDateTime, nullable=True),
+    Column("slices_ms", BigInteger, nullable=True),
+    Column("slices_began", UTCDateTime, nullable=True),
+    # For when a claimed job was asked for again, with the arguments that stand here now.
+    Column("asked_again", UTCDateTime, nullable=True),
     Column("seen_at", UTCDateTime, nullable=True),
     Column("created_at", UTCDateTime, nullable=False),
     # Most jobs have no key: where the database can leave them out, they cost no entry.
@@ -175,6 +184,7 @@ scheduled_task = Table(
     ),
     Index(None, "enabled", "next_run_at", "id"),
     sqlite_autoincrement=True,
+    **_INNODB,
 )
 
 task_run = Table(
@@ -203,6 +213,7 @@ task_run = Table(
         sqlite_where=text("job_id IS NOT NULL"),
         postgresql_where=text("job_id IS NOT NULL"),
     ),
+    **_INNODB,
 )
 
 once_key = Table(
@@ -216,6 +227,7 @@ once_key = Table(
     Column("refused", Integer, nullable=False, server_default="0"),
     Index(None, "expires_at"),
     Index(None, "refused", "task", sqlite_where=WAS_REFUSED, postgresql_where=WAS_REFUSED),
+    **_INNODB,
 )
 
 lazycron_action = Table(
@@ -229,6 +241,7 @@ lazycron_action = Table(
     Column("detail", _LONG, nullable=True),
     Index(None, "at"),
     sqlite_autoincrement=True,
+    **_INNODB,
 )
 
 lazycron_setting = Table(
@@ -237,6 +250,7 @@ lazycron_setting = Table(
     Column("name", _NAME, primary_key=True),
     Column("value", _LONG, nullable=False),
     Column("changed_at", UTCDateTime, nullable=False),
+    **_INNODB,
 )
 
 # Alembic makes and keeps it. It stands here so that an app whose own Alembic takes this metadata
@@ -245,6 +259,7 @@ lazycron_version = Table(
     "lazycron_version",
     metadata,
     Column("version_num", String(32), primary_key=True),
+    **_INNODB,
 )
 
 # The names of lazycron's own.

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     create_engine,
+    event,
     func,
     insert,
     inspect,
@@ -420,6 +421,29 @@ def test_a_version_table_without_a_row_says_that_nothing_has_been_migrated(engin
     lazycron_version.create(engine)
     with engine.connect() as connection:
         assert revision_of(connection) is None
+
+
+@pytest.mark.parametrize("default", ["MyISAM", "Aria"])
+@pytest.mark.parametrize("make", [migrate, metadata.create_all], ids=["migrate", "create_all"])
+@pytest.mark.parametrize("bare", ["mariadb"], indirect=True)
+def test_on_mariadb_every_table_knows_transactions(
+    engine: Engine, default: str, make: Callable[[Engine], None]
+) -> None:
+    """Whatever a session makes by default."""
+
+    @event.listens_for(engine, "connect")
+    def prefer(connection: Any, record: object) -> None:  # noqa: ANN401 - the driver's own
+        del record
+        connection.cursor().execute(f"SET SESSION default_storage_engine = {default}")
+
+    make(engine)
+    found = text(
+        "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE()"
+    )
+    with engine.connect() as connection:
+        connection.execute(text("CREATE TABLE plain (id INTEGER)"))
+        engines = {row[0]: row[1] for row in connection.execute(found)}
+    assert engines == dict.fromkeys(OURS, "InnoDB") | {"plain": default}
 
 
 def test_who_waits_for_a_minute_on_mariadb_is_told(

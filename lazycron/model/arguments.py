@@ -8,10 +8,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from lazycron.errors import ArgumentsError
-from lazycron.texts import Json, from_json, readable_json, shown, to_json
+from lazycron.texts import Json, from_json, shown, to_json
 
 MOST_BYTES = 65_536
 MOST_DEPTH = 50
@@ -81,32 +81,8 @@ def write_arguments(arguments: Arguments, names: Sequence[str] = ()) -> str:
     return text if arguments.key is None else to_json(content | {"key": arguments.key})
 
 
-def ask_again(snapshot: str, token: str, due: datetime) -> str:
-    """Return the snapshot for a row that is claimed under a token: another text in any case.
-
-    Its run sees that it was asked for again, even with the same arguments; so does whoever buries
-    it. `due` is when the job is to run with them.
-    """
-    asked = {"token": token, "due": due.isoformat(), "at": uuid4().hex}
-    return to_json(from_json(snapshot) | {"again": asked})
-
-
-def asked_again(text: str | None, token: str) -> datetime | None:
-    """Return for when a job was asked for again under this claim; None: it was not."""
-    if text is None or "again" not in text:
-        return None
-    found = readable_json(text)
-    asked = found.get("again") if isinstance(found, dict) else None
-    if not isinstance(asked, dict) or asked.get("token") != token:
-        return None
-    try:
-        return datetime.fromisoformat(asked["due"])
-    except (KeyError, TypeError, ValueError):  # a hand has been there
-        return None
-
-
 def read_arguments(text: str | None) -> Arguments:
-    """Read a job's arguments back; raises an error for a text that a hand has made unreadable."""
+    """Read a job's arguments back; raises an error for a text that was made unreadable by hand."""
     if text is None or text == NONE_WRITTEN:
         return NONE
     found = from_json(text)

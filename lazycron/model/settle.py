@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
+from lazycron.durations import MICROSECOND
 from lazycron.model.retry import Retry
 from lazycron.schedules.shaped import Schedule
 
@@ -13,12 +14,6 @@ RECURRING = ""
 LATE_AFTER = timedelta(minutes=1)
 JOB_BASE = timedelta(seconds=30)
 OnLost = Literal["rerun", "skip"]
-
-# What counters hold of a due time that goes on after a pause or a postponement: which one it is,
-# and of the paused run how long its slices took and when the first began, in microseconds.
-GOES_ON, SLICES_MS, BEGAN = PASSING = ("goes_on_for", "slices_ms", "slices_began")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class Status(StrEnum):
@@ -47,7 +42,9 @@ class Claim:
     """The exclusive right to run one row, until its lease ends; every later write carries `token`.
 
     `schedule` is the text the row was claimed with, `attempt` counts from 1, and `progress` and
-    `arguments` are JSON texts. `scheduled_for` is the nominal due time being worked off.
+    `arguments` are JSON texts. `scheduled_for` is the nominal due time being worked off; it is also
+    `goes_on_for` where it was begun before, and only paused or postponed. `asked_again` says for
+    when a job was given other arguments while it was claimed.
     """
 
     id: int
@@ -65,28 +62,25 @@ class Claim:
     arguments: str | None = None
     progress: str | None = None
     counters: Mapping[str, int] = field(default_factory=dict)
+    goes_on_for: datetime | None = None
+    slices_ms: int | None = None
+    slices_began: datetime | None = None
+    asked_again: datetime | None = None
 
     @property
     def goes_on(self) -> bool:
         """Whether this due time was begun before: it was paused or postponed, and no more."""
-        begun = self.counters.get(GOES_ON)
-        return begun is not None and begun == _to_number(self.scheduled_for)
-
-    @property
-    def is_later_slice(self) -> bool:
-        """Whether the run was paused before: its slices share one history row."""
-        return self.goes_on and SLICES_MS in self.counters
+        return self.goes_on_for == self.scheduled_for
 
     @property
     def began_at(self) -> datetime:
         """When the run's first slice started."""
-        began = self.counters.get(BEGAN) if self.is_later_slice else None
-        return self.started_at if began is None else _to_moment(began, self.started_at)
+        return (self.slices_began if self.goes_on else None) or self.started_at
 
     @property
     def earlier_ms(self) -> int:
-        """How long the run's earlier slices took."""
-        return self.counters[SLICES_MS] if self.is_later_slice else 0
+        """How long the run's earlier slices took, which share one history row with it."""
+        return (self.slices_ms if self.goes_on else None) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +134,27 @@ class Settlement:
     losses: int
     counters: Mapping[str, int]
     ending: Ending = "stays"
-    replaced: bool = False
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a job was given other arguments while it ran."""
+        return self.claim.asked_again is not None
+
+    @property
+    def goes_on_for(self) -> datetime | None:
+        """The due time that goes on after a pause or a postponement."""
+        waits = self.outcome.status in (Status.PAUSED, Status.POSTPONED)
+        return self.scheduled_for if waits and not self.replaced else None
+
+    @property
+    def slices_ms(self) -> int | None:
+        """How long the slices of a paused run took until now."""
+        return None if self.is_over else self.claim.earlier_ms + (self.outcome.ms or 0)
+
+    @property
+    def slices_began(self) -> datetime | None:
+        """When the first slice of a paused run started."""
+        return None if self.is_over else self.claim.began_at
 
     @property
     def is_over(self) -> bool:
@@ -149,7 +163,7 @@ class Settlement:
 
     @property
     def clears_progress(self) -> bool:
-        """Whether the next run begins anew: after a success, or with other arguments."""
+        """Whether the next run starts from nothing: after a success, or with other arguments."""
         return self.replaced or self.outcome.status is Status.OK
 
 
@@ -160,21 +174,19 @@ def settle(
     *,
     now: datetime,
     earliest: datetime,
-    asked_again: datetime | None = None,
     rescheduled: bool = False,
 ) -> Settlement:
     """Decide what happens next to a row.
 
     `now` is when the run ended or was buried. Nothing becomes due before `earliest`, which is
-    just after the tick's start, so that a row runs at most once in a tick. `asked_again` says that
-    a job's arguments were replaced while it ran, and for when: whatever its run came to, it is due
-    then, as if it had just been enqueued. `rescheduled` says that the schedule was changed while it
-    ran: times of the new one that have passed were never due.
+    just after the tick's start, so that a row runs at most once in a tick. A job that was asked for
+    again while it ran is due then, whatever its run came to, as if it had just been enqueued.
+    `rescheduled` says that the schedule was changed while it ran: times of the new one that have
+    passed were never due.
     """
-    replaced = asked_again is not None
-    if asked_again is not None:
+    if claim.asked_again is not None:
         # Another due time than the old arguments': another idempotency key.
-        due = max(now, asked_again, claim.scheduled_for + _MICROSECOND)
+        due = max(now, claim.asked_again, claim.scheduled_for + MICROSECOND)
         step = _Step(due, due, attempts=0, failures=0)
     else:
         step = _STEPS[outcome.status](claim, outcome, policy, now)
@@ -190,9 +202,8 @@ def settle(
         failures=step.failures,
         losses=step.losses,
         # A row that goes takes them with it; the history counts its run.
-        counters={} if step.ending == "goes" else _count(claim, outcome, goes_on=not replaced),
+        counters={} if step.ending == "goes" else _count(claim, outcome),
         ending=step.ending,
-        replaced=replaced,
     )
 
 
@@ -289,32 +300,16 @@ _COUNTED = {
 }
 
 
-def _count(claim: Claim, outcome: Outcome, *, goes_on: bool) -> dict[str, int]:
-    counters = {name: count for name, count in claim.counters.items() if name not in PASSING}
-    if goes_on and outcome.status in (Status.PAUSED, Status.POSTPONED):
-        counters[GOES_ON] = _to_number(claim.scheduled_for)
+def _count(claim: Claim, outcome: Outcome) -> dict[str, int]:
+    counters = dict(claim.counters)
     # A run that was asked to wait, or is only continued, does not start late.
     if claim.attempt == 1 and not claim.goes_on:
         _count_lateness(counters, claim.started_at - claim.scheduled_for)
-    if goes_on and outcome.status is Status.PAUSED:
-        # Its run is counted, and timed as a whole, when its last slice ends.
-        counters[SLICES_MS] = claim.earlier_ms + (outcome.ms or 0)
-        counters[BEGAN] = _to_number(claim.began_at)
-        return counters
+    if outcome.status is Status.PAUSED and claim.asked_again is None:
+        return counters  # the run is counted when its last slice ends
     for step in (_COUNTED[outcome.status], "runs", *(["retries"] if claim.attempt > 1 else [])):
         counters[step] = counters.get(step, 0) + 1
     return counters
-
-
-def _to_number(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _to_moment(number: int, otherwise: datetime) -> datetime:
-    try:
-        return _EPOCH + number * _MICROSECOND
-    except OverflowError:  # a hand has been there
-        return otherwise
 
 
 def _count_lateness(counters: dict[str, int], lateness: timedelta) -> None:

@@ -26,7 +26,6 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.model.arguments import asked_again
 from lazycron.model.settle import RECURRING, Claim, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -48,6 +47,10 @@ CLAIMED_COLUMNS = (
     t.c.losses,
     t.c.progress,
     t.c.counters,
+    t.c.goes_on_for,
+    t.c.slices_ms,
+    t.c.slices_began,
+    t.c.asked_again,
 )
 
 
@@ -221,6 +224,10 @@ class Claiming:
             arguments=row.arguments,
             progress=row.progress,
             counters=counters_from_json(row.counters),
+            goes_on_for=row.goes_on_for,
+            slices_ms=row.slices_ms,
+            slices_began=row.slices_began,
+            asked_again=row.asked_again,
         )
 
 
@@ -248,7 +255,7 @@ def claimed_under(connection: Connection, claiming: Claiming, stamp: Stamp) -> C
     """Return the claim that was made with this stamp, where its answer was lost on its way."""
     row = connection.execute(UNDER_TOKEN, {"p_token": stamp.token}).one_or_none()
     # A job that was asked for again meanwhile waits for its own time: its lease's end lets it go.
-    if row is None or asked_again(row.arguments, stamp.token) is not None:
+    if row is None or row.asked_again is not None:
         return None
     return claiming.to_claim(row, stamp, attempt=row.attempts)
 
@@ -306,9 +313,9 @@ def claim_job(connection: Connection, claiming: Claiming, stamp: Stamp, name: st
 
 OURS = and_(t.c.id == bindparam("p_id"), t.c.lock_token == bindparam("p_token"))
 RENEW = update(t).where(OURS).values(next_run_at=bindparam("p_lease", type_=UTCDateTime))
-# Of a job whose arguments were replaced meanwhile, the progress says nothing: it is not kept. And
-# past its time-out a run keeps its progress, but its lease runs out.
-_IS_OURS = func.coalesce(t.c.arguments, "") == bindparam("p_arguments")
+# The progress of a job that was given other arguments meanwhile is not kept: it says nothing about
+# them. Past its time-out a run keeps its progress, but its lease runs out.
+_KEEPS = t.c.asked_again.is_(null())
 CHECKPOINT = (
     update(t)
     .where(OURS)
@@ -317,8 +324,8 @@ CHECKPOINT = (
             (bindparam("p_renews", type_=Boolean), bindparam("p_lease", type_=UTCDateTime)),
             else_=t.c.next_run_at,
         ),
-        progress=case((_IS_OURS, bindparam("p_progress", type_=Text)), else_=null()),
-        progress_done=case((_IS_OURS, bindparam("p_done", type_=BigInteger)), else_=null()),
-        progress_total=case((_IS_OURS, bindparam("p_total", type_=BigInteger)), else_=null()),
+        progress=case((_KEEPS, bindparam("p_progress", type_=Text)), else_=null()),
+        progress_done=case((_KEEPS, bindparam("p_done", type_=BigInteger)), else_=null()),
+        progress_total=case((_KEEPS, bindparam("p_total", type_=BigInteger)), else_=null()),
     )
 )

@@ -104,8 +104,8 @@ BY_KEY_AS_IT_IS = BY_KEY.with_for_update(read=True)
 MYSQLS = ("mariadb", "mysql")
 
 
-# A running job keeps its lease; its record finds the arguments changed and runs it again. Whether
-# it runs must be as it was seen: the arguments say under which claim they were replaced.
+# A running job keeps its lease; its record finds that it was asked for again. Whether it runs must
+# still be as it was seen.
 REPLACE = (
     update(t)
     .where(
@@ -116,6 +116,10 @@ REPLACE = (
     )
     .ordered_values(
         (t.c.arguments, bindparam("p_arguments")),
+        (
+            t.c.asked_again,
+            case((t.c.lock_token.is_(null()), null()), else_=bindparam("p_due", type_=UTCDateTime)),
+        ),
         (
             t.c.scheduled_for,
             case(

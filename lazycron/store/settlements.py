@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     ColumnElement,
     Delete,
@@ -46,11 +47,11 @@ class Recorded:
 class Changed:
     """The row is still ours, but was changed since the claim: settle again with what it says now.
 
-    A recurring row's schedule, or a job's arguments.
+    A recurring row's schedule, or a job was asked for again.
     """
 
     schedule: str
-    arguments: str | None = None
+    asked_again: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,10 @@ SETTLED: dict[str, Any] = {
     "progress_done": _unless_cleared(t.c.progress_done),
     "progress_total": _unless_cleared(t.c.progress_total),
     "counters": bindparam("p_counters"),
+    "goes_on_for": bindparam("p_goes_on_for", type_=UTCDateTime),
+    "slices_ms": bindparam("p_slices_ms", type_=BigInteger),
+    "slices_began": bindparam("p_slices_began", type_=UTCDateTime),
+    "asked_again": null(),
 }
 
 DEAD: dict[str, Any] = {
@@ -101,24 +106,27 @@ def _writes(condition: ColumnElement[bool]) -> Writes:
     }
 
 
-# A job's arguments may be replaced while it is claimed: nothing is written that did not know them.
-WITH_ARGUMENTS = and_(OURS, func.coalesce(t.c.arguments, "") == bindparam("p_arguments"))
-RECORD = _writes(and_(WITH_ARGUMENTS, bindparam("p_schedule") == SCHEDULE_NOW))
-RELEASE = _writes(WITH_ARGUMENTS)
+# A job may be asked for again while it is claimed: nothing is written that did not know of it.
+KNOWING = and_(
+    OURS,
+    t.c.asked_again.is_not_distinct_from(bindparam("p_asked_again", type_=UTCDateTime)),
+)
+RECORD = _writes(and_(KNOWING, bindparam("p_schedule") == SCHEDULE_NOW))
+RELEASE = _writes(KNOWING)
 BURY = _writes(
     and_(
-        WITH_ARGUMENTS,
+        KNOWING,
         t.c.next_run_at == bindparam("p_seen", type_=UTCDateTime),
         t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime),
     )
 )
-STILL_OURS = select(SCHEDULE_NOW.label("schedule_now"), t.c.arguments).where(OURS)
+STILL_OURS = select(SCHEDULE_NOW.label("schedule_now"), t.c.asked_again).where(OURS)
 
 
 def settled(settlement: Settlement) -> dict[str, Any]:
     """Return the parameters with which a settlement is written."""
     claim, outcome = settlement.claim, settlement.outcome
-    ours = {"p_id": claim.id, "p_token": claim.token, "p_arguments": claim.arguments or ""}
+    ours = {"p_id": claim.id, "p_token": claim.token, "p_asked_again": claim.asked_again}
     if settlement.ending == "goes":
         return ours
     return ours | {
@@ -133,6 +141,9 @@ def settled(settlement: Settlement) -> dict[str, Any]:
         "p_clear": settlement.clears_progress,
         "p_progress": outcome.progress,
         "p_counters": to_json(dict(settlement.counters)),
+        "p_goes_on_for": settlement.goes_on_for,
+        "p_slices_ms": settlement.slices_ms,
+        "p_slices_began": settlement.slices_began,
     }
 
 
@@ -211,5 +222,9 @@ def to_abandoned(row: AnyRow) -> Abandoned:
         arguments=row.arguments,
         progress=row.progress,
         counters=counters_from_json(row.counters),
+        goes_on_for=row.goes_on_for,
+        slices_ms=row.slices_ms,
+        slices_began=row.slices_began,
+        asked_again=row.asked_again,
     )
     return Abandoned(claim=claim, by=row.locked_by or "")

@@ -181,7 +181,7 @@ class Store:
         values = {"p_id": settlement.claim.id, "p_token": settlement.claim.token}
         with self.engine.connect() as connection:
             row = connection.execute(settlements.STILL_OURS, values).one_or_none()
-        return Lost() if row is None else Changed(row.schedule_now, row.arguments)
+        return Lost() if row is None else Changed(row.schedule_now, row.asked_again)
 
     def recorded_unanswered(self, settlement: Settlement, then: Stamp | None) -> Recorded | None:
         """Return what an attempt to record has done whose answer was lost; None: nothing.
@@ -219,7 +219,6 @@ class Store:
         values = {
             "p_id": claim.id,
             "p_token": claim.token,
-            "p_arguments": claim.arguments or "",
             "p_renews": until is not None,
             "p_lease": until,
             "p_progress": progress,

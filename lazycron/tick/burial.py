@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from lazycron.clock import Reference
 from lazycron.logfile import LogFile
-from lazycron.model.arguments import asked_again
 from lazycron.model.settle import Claim, Outcome, Policy, Status, settle
 from lazycron.store import Abandoned, DatabaseError, Fault, Store, fault_of
 
@@ -92,7 +91,6 @@ class Burial:
             self._policy_of(one.claim),
             now=now,
             earliest=earliest,
-            asked_again=asked_again(one.claim.arguments, one.claim.token),
         )
         try:
             buried = self._store.bury(settlement, one.by, now)

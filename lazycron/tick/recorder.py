@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from lazycron.logfile import LogFile
-from lazycron.model.arguments import asked_again
 from lazycron.model.settle import Claim, Outcome, Policy, settle
 from lazycron.store import (
     Changed,
@@ -83,7 +82,6 @@ class Recorder:
         plainer = [_without_texts, _in_ascii]
         unanswered: Stamp | None = None
         was_gone = False
-        asked: datetime | None = None
         rescheduled = False
         while True:
             settlement = settle(
@@ -92,7 +90,6 @@ class Recorder:
                 self._policy_of(claim),
                 now=finished_at,
                 earliest=earliest,
-                asked_again=asked,
                 rescheduled=rescheduled,
             )
             try:
@@ -122,11 +119,8 @@ class Recorder:
                 continue
             if not isinstance(result, Changed):
                 return result if isinstance(result, Recorded) else None
-            if result.arguments != claim.arguments:
-                # Without a word about when, a hand has changed them: at once.
-                asked = asked_again(result.arguments, claim.token) or finished_at
             rescheduled = rescheduled or result.schedule != claim.schedule
-            claim = replace(claim, schedule=result.schedule, arguments=result.arguments)
+            claim = replace(claim, schedule=result.schedule, asked_again=result.asked_again)
 
     def _give_up(self, claim: Claim, error: Exception) -> None:
         logger.error(

@@ -9,7 +9,6 @@ from typing import Any
 from lazycron.errors import BusyError, KeyTakenError
 from lazycron.model.arguments import (
     Arguments,
-    ask_again,
     check_call,
     is_snapshot,
     read_arguments,
@@ -167,20 +166,17 @@ def _put(store: Jobs, connection: Any, call: _Call) -> Job:  # noqa: ANN401 - on
 
 def _replace(store: Jobs, connection: Any, call: _Call, held: JobRow, key: str) -> Job | None:  # noqa: ANN401 - as above
     """Give the holder of the key this call's arguments; None where it has changed meanwhile."""
-    token, snapshot = held.lock_token, call.snapshot
-    if token is not None:
-        snapshot = ask_again(snapshot, token, call.due)
     if not store.replace_arguments(
         connection,
         held.id,
         key,
-        token=token,
+        token=held.lock_token,
         seen=held.scheduled_for,
-        arguments=snapshot,
+        arguments=call.snapshot,
         due=call.due,
     ):
         return None
-    seen = read_arguments(snapshot)
+    seen = read_arguments(call.snapshot)
     return replace(
         to_job(held), created=False, args=seen.args, kwargs=seen.kwargs or {}, run_at=call.due
     )

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lazycron.errors import ScheduleError
-from lazycron.model.settle import PASSING
 from lazycron.model.task import Task
 from lazycron.schedules.shaped import parse
 from lazycron.store import Counted, JobCounts, RunRecord, TaskRow
@@ -158,10 +157,9 @@ def _by_run(plain: TaskStatus, last: RunRecord) -> TaskStatus:
 
 
 def _counters(stored: Mapping[str, int], jobs: JobCounts, refused: int) -> dict[str, int]:
-    shown = {name: count for name, count in stored.items() if name not in PASSING}
     return (
         dict.fromkeys(COUNTERS, 0)
-        | shown
+        | dict(stored)
         | {
             "refused": refused,
             "jobs_waiting": jobs.waiting,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from lazycron.durations import MICROSECOND
 from lazycron.errors import BusyError
-from lazycron.model.arguments import asked_again
 from lazycron.model.settle import Outcome, Status, settle
 from lazycron.store import Abandoned
 from lazycron.verbs.base import MOST_TRIES, Name, manage, on_tables, row_of, to_name
@@ -60,7 +59,6 @@ def _release_one(parts: Parts, held: Abandoned, what: str, *, force: bool) -> bo
         now=now,
         # Not now: a tick under way that began at this very moment must not run the row again.
         earliest=now + MICROSECOND,
-        asked_again=asked_again(claim.arguments, claim.token),
     )
     released = parts.store.release(settlement, held.by)
     if released:

@@ -53,6 +53,10 @@ def upgrade() -> None:
         sa.Column("progress_done", sa.BigInteger(), nullable=True),
         sa.Column("progress_total", sa.BigInteger(), nullable=True),
         sa.Column("counters", LONG, nullable=True),
+        sa.Column("goes_on_for", UTCDateTime, nullable=True),
+        sa.Column("slices_ms", sa.BigInteger(), nullable=True),
+        sa.Column("slices_began", UTCDateTime, nullable=True),
+        sa.Column("asked_again", UTCDateTime, nullable=True),
         sa.Column("seen_at", UTCDateTime, nullable=True),
         sa.Column("created_at", UTCDateTime, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_scheduled_task"),
@@ -135,7 +139,9 @@ def _make_table(name: str, *parts: sa.schema.SchemaItem, **options: Any) -> None
         found = {column["name"] for column in inspector.get_columns(name)}
         if found == {part.name for part in parts if isinstance(part, sa.Column)}:
             return
-    op.create_table(name, *parts, **options)
+    # Everything rests on transactions, whatever a server makes by default.
+    innodb: dict[str, Any] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
+    op.create_table(name, *parts, **options, **innodb)
 
 
 def _make_index(

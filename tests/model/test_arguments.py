@@ -20,8 +20,6 @@ from lazycron.model.arguments import (
     MOST_BYTES,
     MOST_DIGITS,
     Arguments,
-    ask_again,
-    asked_again,
     check_call,
     complete_call,
     read_arguments,
@@ -170,47 +168,14 @@ def test_what_is_written_is_ascii_that_every_database_stores() -> None:
     assert "\x00" not in text
 
 
-def test_a_key_and_what_is_asked_again_count_for_nothing() -> None:
+def test_a_key_counts_for_nothing() -> None:
     """What is accepted does not depend on whether somebody else has the key."""
     frame = len(write_arguments(Arguments(("",))))
     full = "x" * (MOST_BYTES - frame)
     snapshot = write_arguments(Arguments((full,), {}, "k" * 191))
-    assert read_arguments(ask_again(snapshot, TOKEN, DUE)) == Arguments((full,), {}, "k" * 191)
+    assert read_arguments(snapshot) == Arguments((full,), {}, "k" * 191)
     with pytest.raises(ArgumentsError, match="take 65537 bytes"):
         write_arguments(Arguments((full + "x",), {}, "k"))
-
-
-TOKEN = "0" * 32
-DUE = datetime(2026, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
-
-
-def test_the_same_arguments_asked_for_again_are_another_text() -> None:
-    """Which reads the same; and says under which claim it was, and for when."""
-    snapshot = write_arguments(Arguments((1,)))
-    texts = {snapshot, ask_again(snapshot, TOKEN, DUE), ask_again(snapshot, TOKEN, DUE)}
-    assert len(texts) == 3
-    assert {read_arguments(text).args for text in texts} == {(1,)}
-    assert asked_again(ask_again(snapshot, TOKEN, DUE), TOKEN) == DUE
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        '{"args":[],"kwargs":{}}',
-        '{"args":["again"],"kwargs":{}}',
-        ask_again('{"args":[]}', "1" * 32, DUE),
-        '{"again":1}',
-        '["again"]',
-        '"again',
-        f'{{"again":{{"token":"{TOKEN}"}}}}',
-        f'{{"again":{{"token":"{TOKEN}","due":1}}}}',
-        f'{{"again":{{"token":"{TOKEN}","due":"soon"}}}}',
-    ],
-)
-def test_who_was_not_asked_again_under_this_claim_says_nothing(text: str | None) -> None:
-    """Nor does a text that a hand has made unreadable."""
-    assert asked_again(text, TOKEN) is None
 
 
 def test_an_hour_that_comes_twice_comes_back_as_the_one_it_was() -> None:

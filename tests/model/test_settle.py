@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -67,8 +68,14 @@ COUNTED = {"ok", "failures", "postponed", "lost", "runs", "retries"}
 
 
 def shown(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return what is counted of outcomes; a run that goes on notes more for itself."""
+    """Return what is counted of outcomes, without the lateness."""
     return {name: count for name, count in counters.items() if name in COUNTED}
+
+
+def carried(settlement: Settlement) -> dict[str, Any]:
+    """Return what the next claim of a paused row reads back."""
+    names = ("counters", "goes_on_for", "slices_ms", "slices_began")
+    return {name: getattr(settlement, name) for name in names}
 
 
 # success
@@ -238,8 +245,8 @@ def test_neither_pausing_nor_postponing_uses_up_a_jobs_limit(outcome: Outcome) -
 def test_a_job_whose_arguments_were_replaced_while_it_ran_is_due_at_once(outcome: Outcome) -> None:
     """As if it had just been enqueued, whatever its run came to."""
     policy = Policy(schedule=None, retry=Retry())
-    held = claim(None, attempt=5, failures=4, losses=2)
-    again = settle(held, outcome, policy, now=END, earliest=EARLIEST, asked_again=END)
+    held = claim(None, attempt=5, failures=4, losses=2, asked_again=END)
+    again = settle(held, outcome, policy, now=END, earliest=EARLIEST)
     assert (again.next_run_at, again.scheduled_for, again.ending) == (END, END, "stays")
     assert (again.attempts, again.failures, again.losses) == (0, 0, 0)
 
@@ -318,12 +325,27 @@ def test_how_late_first_attempts_begin_is_counted() -> None:
 
 def test_slices_are_one_run_that_is_counted_at_its_end() -> None:
     """Two slices and the last one: one run, not late though the last began long after."""
-    first = settled(Every("5m"), replace(PAUSED, ms=20)).counters
-    second = settled(Every("5m"), replace(PAUSED, ms=20), counters=first).counters
+    first = settled(Every("5m"), replace(PAUSED, ms=20))
+    second = settled(Every("5m"), replace(PAUSED, ms=30), **carried(first))
     began = DUE + timedelta(minutes=4)
-    last = settled(Every("5m"), OK, started_at=began, counters=second).counters
-    assert (shown(first), shown(second), shown(last)) == ({}, {}, {"ok": 1, "runs": 1})
-    assert "late" not in last
+    last = settled(Every("5m"), OK, started_at=began, **carried(second))
+    assert [shown(one.counters) for one in (first, second, last)] == [{}, {}, {"ok": 1, "runs": 1}]
+    assert (second.goes_on_for, second.slices_ms, second.slices_began) == (DUE, 50, START)
+    assert (last.claim.began_at, last.claim.earlier_ms) == (START, 50)
+    assert (last.goes_on_for, last.slices_ms, last.slices_began) == (None, None, None)
+    assert "late" not in last.counters
+
+
+@pytest.mark.parametrize("outcome", [OK, FAILED, LOST], ids=lambda one: str(one.status))
+def test_slices_of_another_due_time_are_not_this_runs(outcome: Outcome) -> None:
+    """An operator moved the row meanwhile."""
+    stale: dict[str, Any] = {
+        "goes_on_for": DUE - timedelta(hours=1),
+        "slices_ms": 50,
+        "slices_began": DUE,
+    }
+    claimed = settled(Every("5m"), outcome, **stale).claim
+    assert (claimed.goes_on, claimed.began_at, claimed.earlier_ms) == (False, START, 0)
 
 
 def test_a_second_attempt_is_counted_as_a_retry() -> None:
