@@ -9,17 +9,18 @@ from datetime import datetime
 from math import inf
 from pathlib import Path
 
-from lazycron.statefile import flocked
+from lazycron.files import open_or_make, open_own
+from lazycron.locks import locked
 from lazycron.texts import shorten, visible
 
 LARGEST = 100_000
 KEPT_LINES = 200
 # A name of 191 and a message of 480 characters fit; two hundred lines stay a small file.
 LINE_LENGTH = 1000
+# So many bytes hold that many lines; no more is read of a file that something else made larger.
+MOST_READ = KEPT_LINES * (4 * LINE_LENGTH + 1)
 # In seconds: how long a line may wait for those that follow at once.
 BURST = 0.05
-# Without O_NONBLOCK a FIFO in the log's place would hold its writer until somebody reads.
-APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
 
 
 class LogFile:
@@ -68,21 +69,25 @@ class LogFile:
             self._write_at = time.monotonic() + BURST
 
     def tail(self, lines: int) -> list[str]:
-        """Return the newest lines, newest first."""
+        """Return the newest lines, newest first: no more than are in the file's last 800 kB."""
         self.flush()
         try:
-            text = self.path.read_text("utf-8", "replace") if self.path.is_file() else ""
+            descriptor = open_own(self.path, os.O_RDONLY)
+            try:
+                content = _read_end(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError:
             return []
-        return text.splitlines()[::-1][: max(0, lines)]
+        return content.decode("utf-8", "replace").splitlines()[::-1][: max(0, lines)]
 
     def _append(self, lines: str) -> bool:
         try:
-            descriptor = self._open()
+            descriptor = open_or_make(self.path, os.O_WRONLY | os.O_APPEND)
             try:
-                # Locked, so that no line is written while somebody shortens; and in one write at
-                # the file's end, so that lines do not mix where the lock was not to be had.
-                with flocked(descriptor):
+                # Locked, so that no line is written while another process shortens; and in one
+                # write at the end, so that lines do not mix where the lock was not to be had.
+                with locked(descriptor):
                     _write_whole(descriptor, lines.encode())
                     if os.fstat(descriptor).st_size > LARGEST:
                         self._shorten()
@@ -94,21 +99,26 @@ class LogFile:
         self.problem = None
         return True
 
-    def _open(self) -> int:
-        try:
-            return os.open(self.path, APPENDING, 0o600)
-        except FileNotFoundError:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self.path, APPENDING, 0o600)
-
     def _shorten(self) -> None:
-        # In place: appenders keep their file. Whoever is killed between the two steps leaves
-        # lines twice, none is lost.
-        with self.path.open("r+b") as file:
-            kept = b"".join(file.readlines()[-KEPT_LINES:])
-            file.seek(0)
-            file.write(kept)
-            file.truncate()
+        # In place: appenders keep their file. A process that is killed between the two steps
+        # leaves lines twice, none is lost.
+        descriptor = open_own(self.path, os.O_RDWR)
+        try:
+            kept = b"".join(_read_end(descriptor).splitlines(keepends=True)[-KEPT_LINES:])
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.ftruncate(descriptor, os.write(descriptor, kept))
+        finally:
+            os.close(descriptor)
+
+
+def _read_end(descriptor: int) -> bytes:
+    """Read the whole lines at a file's end, or all of it where it is not too long."""
+    start = max(0, os.fstat(descriptor).st_size - MOST_READ)
+    os.lseek(descriptor, start, os.SEEK_SET)
+    content = bytearray()
+    while len(content) <= MOST_READ and (more := os.read(descriptor, MOST_READ)):
+        content += more
+    return bytes(content.partition(b"\n")[2] if start else content)
 
 
 def _write_whole(descriptor: int, content: bytes) -> None:
@@ -122,5 +132,5 @@ def _write_whole(descriptor: int, content: bytes) -> None:
 def _line(when: datetime, name: str, what: str, ms: int | None, rest: str) -> str:
     took = "-" if ms is None else f"{ms} ms"
     line = f"[{when.isoformat(' ', 'seconds')[:19]}] {name}  {what}  {took}  {rest}"
-    # Whoever shows the file on a terminal shall not obey what a task's message says.
+    # A terminal that shows the file must not obey what a task's message says.
     return shorten(visible(" ".join(line.splitlines())), LINE_LENGTH) + "\n"

@@ -12,6 +12,7 @@ from typing import Any
 from lazycron.clock import Clock, SystemClock
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError
+from lazycron.files import is_log_or_lock
 from lazycron.model.report import Budget
 from lazycron.model.retry import Retry
 from lazycron.schedules.shaped import to_zone
@@ -151,7 +152,13 @@ def _path(value: str | os.PathLike[str]) -> Path:
     if not path.name or "\x00" in path.name:
         message = f"state_file={shown(value)}: pass the path of a file"
         raise ConfigurationError(message)
-    return path
+    if is_log_or_lock(path):
+        message = (
+            f"state_file={shown(value)}: lazycron's log and lock files have such names; pass one "
+            'such as "state.json"'
+        )
+        raise ConfigurationError(message)
+    return path.absolute()
 
 
 def _secrets(value: str | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,10 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-try:
-    import fcntl
-except ImportError:  # Windows has no flock; filelock knows its ways
-    fcntl = None  # type: ignore[assignment]
+from lazycron.files import STATE_SUFFIX, lock_of, make_folder, open_or_make, open_own
+from lazycron.locks import locked
 
 FORMAT = 1
 LARGEST = 4096
@@ -23,10 +22,10 @@ OLDEST = timedelta(minutes=1)
 UNCHANGED_LIFE = timedelta(seconds=30)
 SETTINGS_LIFE = timedelta(seconds=30)
 REMEMBERED = 5.0
-LOCK_PATIENCE = 0.2
-LOCK_POLL = 0.005
 LOOP_LIFE = timedelta(seconds=45)
 CLOCK_GRACE = timedelta(seconds=1)
+# How every state file begins, whatever its format; a crash may leave one that is empty or zeros.
+OURS = re.compile(rb'\0*\Z|\{"lazycron": \d+, "')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +34,9 @@ class State:
 
     `next` is when a row is due or a lease ends (None: nothing ever); `instead` has that moment for
     triggers that may run other tasks than visitors' requests. `traffic` and `admin` are the
-    switches, `loop_at` is the last heartbeat of a `run --loop`, `written_at` the file's own stamp
-    and `settings_at` when the switches were last read from the database. Moments are UTC.
+    switches, `loop_at` is the last heartbeat of a `run --loop`, `written_at` the file's own stamp,
+    `settings_at` when the switches were last read from the database, and `installation` tells this
+    installation's file from another's. Moments are UTC.
     """
 
     next: datetime | None
@@ -46,6 +46,7 @@ class State:
     settings_at: datetime
     written_at: datetime
     instead: Mapping[str, datetime | None] = field(default_factory=dict)
+    installation: str = ""
 
     def next_for(self, trigger: str) -> datetime | None:
         """Return when a tick of this trigger would have something to do."""
@@ -76,21 +77,35 @@ class State:
 
 
 class StateFile:
-    """Reads and replaces the file; whatever happens to it, lazycron only looks more often."""
+    """Reads and replaces the file; whatever happens to it, lazycron only looks more often.
 
-    def __init__(self, path: Path, monotonic: Callable[[], float]) -> None:
+    Only what is of the same `installation` is believed; it is "" until the database was asked. A
+    file whose place the app chose (`is_given`) is replaced only if it is a state file, and no other
+    installation's that is in use.
+    """
+
+    def __init__(
+        self, path: Path, monotonic: Callable[[], float], *, is_given: bool = True
+    ) -> None:
         self.path = path
+        self.installation = ""
         self.problem: str | None = None
         self._monotonic = monotonic
-        self._lock = path.with_name(f"{path.name}.lock")
+        self._is_given = is_given
         self._parsed: tuple[bytes, State | None] = (b"", None)
         self._remembered: tuple[float, State] | None = None
         self._had_lock = True
 
+    def belong_to(self, installation: str, path: Path) -> None:
+        """Believe what is of this installation from now on, and lie where it is to lie."""
+        if (installation, path) != (self.installation, self.path):
+            self.installation, self.path = installation, path
+            self._remembered = None
+
     def read(self, now: datetime) -> State | None:
         """Return what the file says, or None where it cannot be believed.
 
-        Missing, torn, foreign, from the future and older than a minute are all the same here.
+        Missing, torn, of others, from the future and older than a minute are all the same here.
         """
         state = self.peek()
         if state is not None and not state.is_fresh(now):
@@ -99,9 +114,9 @@ class StateFile:
         if own is None or state is None:
             return own or state
         if self.problem is not None:
-            # Another user's process may be able to write: whoever has looked last knows more.
+            # Another user's process may be able to write: the latest look knows most.
             return state if state.written_at > own.written_at else own
-        # Whoever held the lock may since have written what he knew before.
+        # A process that held the lock may have written older knowledge since.
         return own if own.is_sooner_than(state) else state
 
     def _own(self) -> State | None:
@@ -112,28 +127,33 @@ class StateFile:
         return remembered if self._monotonic() < until else None
 
     def peek(self) -> State | None:
-        """Return what the file says, however old; None where it says nothing."""
+        """Return what the file says of this installation, however old; None where nothing."""
+        found = self._parse_file()
+        return found if found is not None and found.installation == self.installation else None
+
+    def _parse_file(self) -> State | None:
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            content = self._content()
         except OSError:
             return None
-        try:
-            content = os.read(descriptor, LARGEST + 1)
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
         last, state = self._parsed
         if content != last:
             state = _parse(content) if len(content) <= LARGEST else None
             self._parsed = (content, state)
         return state
 
+    def _content(self) -> bytes:
+        descriptor = open_own(self.path, os.O_RDONLY)
+        try:
+            return os.read(descriptor, LARGEST + 1)
+        finally:
+            os.close(descriptor)
+
     def names(self, due: datetime, now: datetime) -> bool:
         """Tell whether this moment or a sooner one is named, by a file that can be believed.
 
-        Read inside the lock: whoever asked the database before the caller's commit has written by
-        then, and whoever writes later has seen it.
+        It is read inside the lock: a process that asked the database before the caller's commit has
+        written by then, and one that writes later has seen it.
         """
         with self._locked(shared=True) as held:
             state = self.read(now)
@@ -152,9 +172,10 @@ class StateFile:
     def refresh(self, ask: Callable[[State | None], State]) -> State:
         """Ask the database, inside the file's lock, and write what it says.
 
-        `ask` is given the old state and must begin a fresh transaction: whoever reads outside the
-        lock could overwrite a wake-up he did not know of. Who cannot have the lock within 0.2 s,
-        because its holder's database hangs, goes on without, and trusts what he knew for seconds.
+        `ask` is given the old state and must begin a fresh transaction: a read outside the lock
+        could overwrite a wake-up that it does not know of. A process that cannot have the lock
+        within 0.2 s, because its holder's database hangs, goes on without it and trusts what it
+        knew for seconds.
         """
         with self._locked() as self._had_lock:
             old = self.peek()
@@ -170,8 +191,10 @@ class StateFile:
     def _write(self, state: State) -> None:
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            make_folder(self.path.parent)
+            if self._is_given:
+                self._check_is_ours(state)
+            descriptor = open_own(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
                 content = _format(state)
                 if os.write(descriptor, content) < len(content):
@@ -187,82 +210,38 @@ class StateFile:
         else:
             self._note_written(state)
 
+    def _check_is_ours(self, state: State) -> None:
+        """Raise OSError where the app chose a place at which there is something of others."""
+        found = self._parse_file()
+        if found is not None and found.installation != state.installation:
+            if found.is_fresh(state.written_at):
+                message = "another installation uses it: pass each its own state_file="
+                raise OSError(errno.EEXIST, message)
+        elif not self.path.name.endswith(STATE_SUFFIX):
+            try:
+                content = self._content()
+            except FileNotFoundError:
+                return
+            if len(content) > LARGEST or not OURS.match(content):
+                message = "it is no state file, so it is left alone: pass another state_file="
+                raise OSError(errno.EEXIST, message)
+
     def _note_written(self, state: State) -> None:
         self.problem = None
         self._remembered = (self._monotonic() + REMEMBERED, state)
 
     @contextmanager
     def _locked(self, *, shared: bool = False) -> Iterator[bool]:
-        if fcntl is None:
-            from filelock import FileLock, Timeout
-
-            held = FileLock(self._lock, timeout=LOCK_PATIENCE)
-            try:
-                held.acquire()
-            except (Timeout, OSError):
-                yield False
-                return
-            try:
-                yield True
-            finally:
-                held.release()
-            return
         try:
-            descriptor = self._open_lock()
+            descriptor = open_or_make(lock_of(self.path), os.O_RDWR)
         except OSError:
             yield False
             return
         try:
-            with flocked(descriptor, shared=shared) as held_now:
-                yield held_now
+            with locked(descriptor, shared=shared) as held:
+                yield held
         finally:
             os.close(descriptor)
-
-    def _open_lock(self) -> int:
-        try:
-            return os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
-        except FileNotFoundError:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
-
-
-@contextmanager
-def flocked(descriptor: int, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the lock of an open file, or go on without it after 0.2 s; say which.
-
-    Holders of a `shared` lock do not keep each other out. Without flock, on Windows, always
-    without.
-    """
-    within = _flock_shared_within if shared else _flock_within
-    held = fcntl is not None and within(descriptor, LOCK_PATIENCE)
-    try:
-        yield held
-    finally:
-        if held:
-            # Unlocked by name: after a fork in the middle of the hold, closing our copy of the
-            # descriptor would leave the lock with the child's.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def _flock_within(descriptor: int, seconds: float) -> bool:
-    return _lock_within(descriptor, seconds, fcntl.LOCK_EX)
-
-
-def _flock_shared_within(descriptor: int, seconds: float) -> bool:
-    return _lock_within(descriptor, seconds, fcntl.LOCK_SH)
-
-
-def _lock_within(descriptor: int, seconds: float, kind: int) -> bool:
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(LOCK_POLL)
-        else:
-            return True
 
 
 def _format(state: State) -> bytes:
@@ -275,6 +254,8 @@ def _format(state: State) -> bytes:
         "settings_at": _seconds(state.settings_at),
         "written_at": _seconds(state.written_at),
     }
+    if state.installation:
+        content["installation"] = state.installation
     if state.instead:
         content["instead"] = {name: _seconds(at) for name, at in state.instead.items()}
     return json.dumps(content).encode() + b"\n"
@@ -300,6 +281,7 @@ def _parse(content: bytes) -> State | None:
             settings_at=settings_at,
             written_at=written_at,
             instead={str(name): _moment(at) for name, at in found.get("instead", {}).items()},
+            installation=str(found.get("installation", "")),
         )
     except (
         ValueError,

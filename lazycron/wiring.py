@@ -3,17 +3,15 @@
 import hashlib
 import os
 import socket
-import stat
-import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from lazycron.clock import Moments, Reference
 from lazycron.executors.thread import ThreadExecutor
+from lazycron.files import STATE_SUFFIX, log_of, private_folder
 from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
 from lazycron.model.registry import Registry
@@ -33,8 +31,6 @@ from lazycron.tick.run_one import Running
 from lazycron.tick.runner import Runner
 from lazycron.tick.sync import Sync
 from lazycron.tick.why import Why
-
-STATE_SUFFIX = ".lazycron.json"
 
 
 def _nothing() -> None:
@@ -146,8 +142,8 @@ def wire(
     clock = settings.clock
     facts = Facts()
     path = settings.state_file or default_state_file(store)
-    statefile = StateFile(path, clock.monotonic)
-    logfile = LogFile(path.with_suffix(".log"))
+    statefile = StateFile(path, clock.monotonic, is_given=settings.state_file is not None)
+    logfile = LogFile(log_of(path))
     sync = Sync(store, registry, facts, clock.monotonic, settings.lease)
     reference = Reference(clock, asks_server=not store.is_sqlite)
     refresh = Refresh(store, statefile, facts, registry.barred_from)
@@ -233,25 +229,3 @@ def default_state_file(store: Store) -> Path:
         return database.with_name(database.name + STATE_SUFFIX)
     name = hashlib.sha256(store.identity.encode()).hexdigest()[:16]
     return private_folder() / f"{name}{STATE_SUFFIX}"
-
-
-def private_folder() -> Path:
-    """Return a folder of the user's own in the temp folder, mode 0700.
-
-    A folder that another user made there first is not used, since the files in it would be
-    believed. Where no folder can be made the state file reports it, and this process goes by its
-    own memory.
-    """
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    name = f"lazycron-{user}"
-    try:
-        folder = Path(tempfile.gettempdir()) / name
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found = folder.lstat()
-        mine = not hasattr(os, "getuid") or found.st_uid == user
-        if mine and stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o077:
-            return folder
-        return Path(tempfile.mkdtemp(prefix="lazycron-"))
-    except OSError:
-        return Path(name)

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, delete, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from lazycron import LazyCron
+from lazycron import LazyCron, files
 from lazycron.migrate import migrate
 from lazycron.schema import metadata
 from lazycron.store.driver.engine import open_engine
@@ -176,3 +176,10 @@ def make_cron(tmp_path: Path, clock: ManualClock) -> Iterator[MakeCron]:
 def cron(url: URL, make_cron: MakeCron) -> LazyCron:
     """A LazyCron on the test's database with the manual clock."""
     return make_cron(url)
+
+
+@pytest.fixture(params=["O_NOFOLLOW", "no O_NOFOLLOW"])
+def nofollow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test run also as on a system that cannot open a file without following links."""
+    if request.param == "no O_NOFOLLOW":
+        monkeypatch.setattr(files, "NOFOLLOW", 0)

@@ -1,6 +1,5 @@
 """The text log: one line a run, bounded, whole, and never a reason to fail."""
 
-import io
 import os
 import re
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lazycron import logfile, statefile
+from lazycron import locks, logfile
 from lazycron.logfile import LogFile
 from lazycron.testing import ManualClock
 
@@ -107,6 +106,55 @@ def test_two_hundred_long_lines_stay_although_they_are_beyond_100_kb(log: LogFil
     assert len(lines) == 200
     assert " 299 é" in lines[0]
     assert log.path.stat().st_size < 500_000
+
+
+def test_of_a_huge_file_only_the_end_is_read(log: LogFile) -> None:
+    """Three gigabytes, most of them a hole, in a process that may not have so much memory."""
+    program = """
+        import os, resource, sys
+        from pathlib import Path
+        from lazycron.logfile import LogFile
+        from tests.test_logfile import note
+
+        log = LogFile(Path(sys.argv[1]))
+        with log.path.open("wb") as file:
+            file.seek(3_000_000_000)
+            file.write(b"\\n" + b"".join(b"old %d\\n" % number for number in range(300)))
+        resource.setrlimit(resource.RLIMIT_AS, (1_000_000_000, 1_000_000_000))
+        print(log.tail(2), len(log.tail(10_000)))
+        note(log)
+        size = log.path.stat().st_size
+        print(log.problem, len(log.tail(10_000)), log.tail(1000)[-1], size < 9999)
+        """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(log.path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert ended.stdout == "['old 299', 'old 298'] 300\nNone 200 old 101 True\n"
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link"])
+@pytest.mark.usefixtures("nofollow")
+def test_what_was_planted_in_the_logs_place_leads_nowhere(
+    log: LogFile, tmp_path: Path, kind: str
+) -> None:
+    """Its target is neither written, cut, made nor shown."""
+    target = tmp_path / "target"
+    if kind != "dangling link":
+        target.write_text("theirs\n" * 50_000)
+    if kind == "hard link":
+        log.path.hardlink_to(target)
+    else:
+        log.path.symlink_to(target)
+    note(log)
+    assert log.problem is not None
+    assert "link" in log.problem
+    assert log.tail(5) == []
+    assert target.exists() == (kind != "dangling link")
+    assert not target.exists() or target.read_text() == "theirs\n" * 50_000
 
 
 def test_missing_folders_are_made(tmp_path: Path) -> None:
@@ -274,11 +322,11 @@ def test_several_processes_append_and_shorten_and_no_line_is_lost_or_mixed(log: 
     program = """
         import sys
         from pathlib import Path
-        from lazycron import logfile, statefile
+        from lazycron import locks, logfile
         from tests.test_logfile import note
 
         logfile.LARGEST, logfile.KEPT_LINES = 10_000, 50
-        statefile.LOCK_PATIENCE = 30.0
+        locks.LOCK_PATIENCE = 30.0
         log = logfile.LogFile(Path(sys.argv[1]))
         print("ready", flush=True)
         sys.stdin.readline()
@@ -321,29 +369,28 @@ def test_a_line_that_is_written_while_another_thread_shortens_is_not_lost(
     log: LogFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes after the shortener has read and before it has written."""
-    monkeypatch.setattr(statefile, "LOCK_PATIENCE", 30.0)
+    monkeypatch.setattr(locks, "LOCK_PATIENCE", 30.0)
     monkeypatch.setattr(logfile, "LARGEST", 1000)
     has_read, comes = threading.Event(), threading.Event()
 
-    class SlowFile(io.FileIO):
-        def readlines(self, hint: int | None = -1) -> list[bytes]:
-            found = super().readlines(-1 if hint is None else hint)
-            has_read.set()
-            assert comes.wait(5)
-            return found
+    read_end = logfile._read_end
 
-    class SlowPath(type(Path())):  # type: ignore[misc]
-        def open(self, *_: object) -> SlowFile:
-            return SlowFile(self, "r+b")
+    def slowly(descriptor: int) -> bytes:
+        found = read_end(descriptor)
+        has_read.set()
+        assert comes.wait(5)
+        return found
 
-    real = statefile._flock_within
+    monkeypatch.setattr(logfile, "_read_end", slowly)
 
-    def noted(descriptor: int, seconds: float) -> bool:
+    real = locks._lock_within
+
+    def noted(descriptor: int, seconds: float, *, shared: bool) -> bool:
         if has_read.is_set():
             comes.set()
-        return real(descriptor, seconds)
+        return real(descriptor, seconds, shared=shared)
 
-    monkeypatch.setattr(statefile, "_flock_within", noted)
+    monkeypatch.setattr(locks, "_lock_within", noted)
 
     def append() -> None:
         assert has_read.wait(5)
@@ -352,7 +399,7 @@ def test_a_line_that_is_written_while_another_thread_shortens_is_not_lost(
 
     other = threading.Thread(target=append)
     other.start()
-    slow = LogFile(SlowPath(log.path))
+    slow = LogFile(log.path)
     while not has_read.is_set():
         note(slow, "early")
     other.join()

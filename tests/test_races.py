@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, select, update
 
-from lazycron import Budget, LazyCron, statefile
+from lazycron import Budget, LazyCron, locks
 from lazycron.cli.verbs import lazycron
 from lazycron.clock import SystemClock
 from lazycron.model.settle import Claim, Settlement
@@ -499,20 +499,20 @@ def test_a_slow_writer_of_the_state_file_cannot_hide_a_row_that_became_due_meanw
     b.sync()
     gate, b_waits_or_is_done = Gate(), threading.Event()
     next_due = a._parts.store.next_due
-    flock_within = statefile._flock_within
+    lock_within = locks._lock_within
 
     def slowly(*values: Any) -> object:
         found = next_due(*values)
         gate.pass_through()
         return found
 
-    def watched(descriptor: int, seconds: float) -> bool:
+    def watched(descriptor: int, seconds: float, *, shared: bool) -> bool:
         if gate.reached.is_set():
             b_waits_or_is_done.set()
-        return flock_within(descriptor, seconds)
+        return lock_within(descriptor, seconds, shared=shared)
 
     monkeypatch.setattr(a._parts.store, "next_due", slowly)
-    monkeypatch.setattr(statefile, "_flock_within", watched)
+    monkeypatch.setattr(locks, "_lock_within", watched)
     with ThreadPoolExecutor() as pool:
         writes_of_a = pool.submit(a._parts.refresh_state)
         gate.wait()

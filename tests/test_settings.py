@@ -51,10 +51,13 @@ def test_the_clock_is_the_systems_unless_one_is_given() -> None:
     assert settings(clock=clock).clock is clock
 
 
+TAKEN = 'lazycron\'s log and lock files have such names; pass one such as "state.json"'
+
+
 @pytest.mark.parametrize("path", ["state.json", Path("state.json")])
 def test_a_state_file_is_a_text_or_a_path(path: str | Path) -> None:
-    """Kept as a path."""
-    assert settings(state_file=path).state_file == Path("state.json")
+    """Kept as an absolute path: the process may change its folder before the first use."""
+    assert settings(state_file=path).state_file == Path("state.json").absolute()
 
 
 WRONG = [
@@ -65,6 +68,10 @@ WRONG = [
     ("state_file", 5, "state_file=5: pass the path of a file"),
     ("state_file", "", "state_file='': pass the path of a file"),
     ("state_file", b"state", "state_file=b'state': pass the path of a file"),
+    *(
+        ("state_file", name, f"state_file={name!r}: {TAKEN}")
+        for name in ("state.lazycron.log", "state.lazycron.lock", "STATE.LazyCron.LOG")
+    ),
     ("state_file", "a\x00b", "state_file='a\\x00b': pass the path of a file"),
     ("budget", 3, "budget=3: pass a Budget(…)"),
     ("budget", None, "budget=None: pass a Budget(…)"),

@@ -18,10 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazycron import statefile
+from lazycron import locks
+from lazycron.files import lock_of, log_of, private_folder
+from lazycron.logfile import LogFile
 from lazycron.statefile import State, StateFile
 from lazycron.testing import ManualClock
-from lazycron.wiring import private_folder
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 STATE = State(
@@ -52,7 +53,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def file(tmp_path: Path, clock: ManualClock) -> StateFile:
     """A state file that is not there yet."""
-    return StateFile(tmp_path / "state.json", clock.monotonic)
+    return StateFile(tmp_path / "state.lazycron.json", clock.monotonic)
 
 
 def write(file: StateFile, state: State) -> None:
@@ -130,7 +131,7 @@ def test_writing_leaves_nothing_else_but_the_lock_behind(file: StateFile) -> Non
     """No temporary files."""
     write(file, STATE)
     write(file, replace(STATE, next=None))
-    assert names(file.path.parent) == ["state.json", "state.json.lock"]
+    assert names(file.path.parent) == ["state.lazycron.json", "state.lazycron.lock"]
 
 
 # what is not believed
@@ -265,7 +266,7 @@ def test_a_folder_in_its_place_is_a_problem_that_stops_nobody(file: StateFile) -
     assert file.read(NOW) is None
     write(file, STATE)
     assert file.problem == f"state file {file.path}: Is a directory"
-    assert names(file.path.parent) == ["state.json", "state.json.lock"]
+    assert names(file.path.parent) == ["state.lazycron.json", "state.lazycron.lock"]
 
 
 def test_a_dangling_link_in_its_place_is_replaced(file: StateFile, tmp_path: Path) -> None:
@@ -309,9 +310,131 @@ def test_a_file_that_cannot_be_read_says_nothing(file: StateFile) -> None:
 
 def test_a_folder_in_the_locks_place_stops_nobody(file: StateFile) -> None:
     """Written without the lock."""
-    file.path.with_name("state.json.lock").mkdir()
+    file.path.with_name("state.lazycron.lock").mkdir()
     write(file, STATE)
     assert file.read(NOW) == STATE
+
+
+# a place that the app chose
+
+
+@pytest.fixture
+def given_file(tmp_path: Path, clock: ManualClock) -> StateFile:
+    """A state file at a place whose name is not lazycron's."""
+    return StateFile(tmp_path / "app.json", clock.monotonic)
+
+
+THEIRS = [
+    b'{"users": 3}\n',
+    b'{"lazycron": {"database": "x"}}\n',
+    b'{"lazycron": 1}',
+    b"SQLite format 3\x00" + b"\x00" * 4000,
+    b"text",
+    b" " * 4096 + b"\ntext",
+]
+
+
+@pytest.mark.parametrize("content", THEIRS, ids=range(len(THEIRS)))
+def test_another_apps_file_is_left_alone(given_file: StateFile, content: bytes) -> None:
+    """Nothing stands beside it but the lock; the process remembers for itself and says so."""
+    given_file.path.write_bytes(content)
+    write(given_file, STATE)
+    assert given_file.path.read_bytes() == content
+    assert given_file.problem == (
+        f"state file {given_file.path}: it is no state file, so it is left alone: pass another "
+        "state_file="
+    )
+    assert given_file.read(NOW) == STATE
+    assert names(given_file.path.parent) == ["app.json", "app.json.lazycron.lock"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 300, b'{"lazycron": 1, "next": 1767', b'{"lazycron": 2, "x": 1}']
+)
+def test_what_a_crash_or_another_version_left_there_is_replaced(
+    given_file: StateFile, content: bytes
+) -> None:
+    """Empty, zeros, torn, of another format."""
+    given_file.path.write_bytes(content)
+    write(given_file, STATE)
+    assert given_file.problem is None
+    assert given_file.read(NOW) == STATE
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "fifo", "hard link"])
+@pytest.mark.usefixtures("nofollow")
+def test_what_is_no_plain_file_is_left_alone(given_file: StateFile, kind: str) -> None:
+    """`/dev/null`, say, or a link of the app's own."""
+    path = given_file.path
+    target = path.with_name("target")
+    if kind != "dangling link":
+        target.write_text(json.dumps(GOOD))
+    match kind:
+        case "link" | "dangling link":
+            path.symlink_to(target)
+        case "folder":
+            path.mkdir()
+        case "fifo":
+            os.mkfifo(path)
+        case _:
+            path.hardlink_to(target)
+    before = path.lstat()
+    assert given_file.read(NOW) is None
+    write(given_file, STATE)
+    assert (given_file.problem or "").startswith(f"state file {path}: ")
+    assert given_file.read(NOW) == STATE
+    assert path.lstat().st_ino == before.st_ino
+    assert target.exists() == (kind != "dangling link")
+    assert not target.exists() or json.loads(target.read_text()) == GOOD
+
+
+@pytest.mark.usefixtures("nofollow")
+def test_a_link_in_the_locks_place_is_not_followed(file: StateFile, tmp_path: Path) -> None:
+    """What it points at is not made; the file is written without the lock."""
+    lock_of(file.path).symlink_to(tmp_path / "target")
+    write(file, STATE)
+    assert file.read(NOW) == STATE
+    assert not (tmp_path / "target").exists()
+
+
+def test_another_installations_file_is_neither_believed_nor_replaced_while_it_is_in_use(
+    given_file: StateFile, clock: ManualClock
+) -> None:
+    """Two LazyCrons with one state_file and two databases; the first keeps it."""
+    other = StateFile(given_file.path, clock.monotonic)
+    given_file.belong_to("first", given_file.path)
+    other.belong_to("second", other.path)
+    mine = replace(STATE, installation="first")
+    write(given_file, mine)
+    assert other.read(NOW) is None
+    theirs = replace(
+        STATE, next=None, installation="second", written_at=NOW + timedelta(seconds=60)
+    )
+    write(other, theirs)
+    assert other.problem == (
+        f"state file {other.path}: another installation uses it: pass each its own state_file="
+    )
+    assert given_file.read(NOW) == mine
+    write(other, replace(theirs, written_at=NOW + timedelta(seconds=61)))
+    assert other.problem is None
+    assert given_file.peek() is None
+
+
+def test_the_files_beside_a_state_file_are_named_so_that_they_are_nobody_elses() -> None:
+    """Whatever the state file's name is; two state files share none."""
+    found = [Path(name) for name in ("app.json", "app", "state.log", "shop.db.lazycron.json")]
+    assert [log_of(path).name for path in found] == [
+        "app.json.lazycron.log",
+        "app.lazycron.log",
+        "state.log.lazycron.log",
+        "shop.db.lazycron.log",
+    ]
+    assert [lock_of(path).name for path in found] == [
+        "app.json.lazycron.lock",
+        "app.lazycron.lock",
+        "state.log.lazycron.lock",
+        "shop.db.lazycron.lock",
+    ]
 
 
 # where it cannot be written
@@ -412,7 +535,7 @@ def test_a_full_disk_leaves_the_old_file_whole(file: StateFile) -> None:
     said, _ = process.communicate()
     assert said == f"state file {file.path}: No space left on device"
     assert file.path.read_bytes() == before
-    assert names(file.path.parent) == ["state.json", "state.json.lock"]
+    assert names(file.path.parent) == ["state.lazycron.json", "state.lazycron.lock"]
 
 
 # when it is not rewritten
@@ -526,7 +649,7 @@ def test_a_slow_writer_that_knew_less_cannot_hide_a_wake_up(
     file: StateFile, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slow one has read "nothing due" when a row becomes due and a fast one rewrites."""
-    monkeypatch.setattr(statefile, "LOCK_PATIENCE", 30.0)
+    monkeypatch.setattr(locks, "LOCK_PATIENCE", 30.0)
     has_read, may_write, fast_tries = threading.Event(), threading.Event(), threading.Event()
     database: dict[str, datetime | None] = {"next": None}
 
@@ -540,13 +663,13 @@ def test_a_slow_writer_that_knew_less_cannot_hide_a_wake_up(
     slow.start()
     assert has_read.wait(5)
 
-    real = statefile._flock_within
+    real = locks._lock_within
 
-    def noted(descriptor: int, seconds: float) -> bool:
+    def noted(descriptor: int, seconds: float, *, shared: bool) -> bool:
         fast_tries.set()
-        return real(descriptor, seconds)
+        return real(descriptor, seconds, shared=shared)
 
-    monkeypatch.setattr(statefile, "_flock_within", noted)
+    monkeypatch.setattr(locks, "_lock_within", noted)
     database["next"] = NOW  # committed
     other = StateFile(file.path, clock.monotonic)
     fast = threading.Thread(
@@ -575,7 +698,7 @@ def lock_held_elsewhere(file: StateFile) -> Iterator[None]:
         print("held", flush=True)
         sys.stdin.read()
         """,
-        f"{file.path}.lock",
+        str(lock_of(file.path)),
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -589,7 +712,7 @@ def test_a_lock_that_somebody_else_holds_is_waited_for_a_fifth_of_a_second(
     file: StateFile,
 ) -> None:
     """Its holder's database hangs: the file is written all the same."""
-    assert statefile.LOCK_PATIENCE == 0.2
+    assert locks.LOCK_PATIENCE == 0.2
     with lock_held_elsewhere(file):
         write(file, STATE)
         assert file.read(NOW) == STATE
@@ -644,7 +767,7 @@ def is_free(lock: Path) -> bool:
 
 def test_the_lock_is_held_while_the_database_is_asked_and_no_longer(file: StateFile) -> None:
     """Also where asking fails; then the file is left as it was."""
-    lock = file.path.with_name("state.json.lock")
+    lock = file.path.with_name("state.lazycron.lock")
     free: list[bool] = []
 
     def ask(_: State | None) -> State:
@@ -681,13 +804,14 @@ def test_a_fork_in_the_middle_of_the_hold_leaves_neither_side_blocked(file: Stat
         import os, sys, time
         from dataclasses import replace
         from pathlib import Path
-        from lazycron import statefile
+        from lazycron import locks
+        from lazycron.files import lock_of
         from lazycron.statefile import StateFile
         from tests.test_statefile import STATE, is_free, write
 
-        statefile.LOCK_PATIENCE = 30.0
+        locks.LOCK_PATIENCE = 30.0
         path = Path(sys.argv[1])
-        lock = path.with_name(path.name + ".lock")
+        lock = lock_of(path)
         go_read, go_write = os.pipe()
         children = []
 
@@ -727,45 +851,69 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def own(temp: Path) -> Path:
-    """Return the folder's usual path."""
-    return temp / f"lazycron-{os.getuid()}"
+@pytest.fixture
+def private(temp: Path, clock: ManualClock) -> StateFile:
+    """A state file in the user's folder in the temp folder."""
+    assert private_folder() == temp / f"lazycron-{os.getuid()}"
+    return StateFile(private_folder() / "s.lazycron.json", clock.monotonic, is_given=False)
 
 
-def test_the_private_folder_is_made_once_and_is_the_users_own(temp: Path) -> None:
-    """Mode 0700."""
-    assert private_folder() == private_folder() == own(temp)
-    assert own(temp).stat().st_mode & 0o777 == 0o700
+def test_the_private_folder_is_made_by_the_first_write_and_is_the_users_own(
+    private: StateFile,
+) -> None:
+    """Mode 0700, after a cleaner of the temp folder has taken it away, too."""
+    for _ in range(2):
+        write(private, STATE)
+        assert private.problem is None
+        assert private.path.parent.stat().st_mode & 0o777 == 0o700
+        for one in private.path.parent.iterdir():
+            one.unlink()
+        private.path.parent.rmdir()
 
 
 @pytest.mark.parametrize("kind", ["loose folder", "link to a folder", "dangling link", "file"])
-def test_what_somebody_else_put_there_first_is_not_used(temp: Path, kind: str) -> None:
-    """Another folder of mode 0700 is made."""
-    (temp / "theirs").mkdir(mode=0o700)
+def test_what_others_put_in_the_private_folders_place_is_not_used(
+    private: StateFile, temp: Path, kind: str
+) -> None:
+    """Nothing is believed, written or made; the process remembers for itself and says so."""
+    own, theirs = private.path.parent, temp / "theirs"
+    theirs.mkdir(mode=0o700)
+    (theirs / private.path.name).write_text(json.dumps(GOOD))
+    before = (theirs / private.path.name).read_bytes()
     match kind:
         case "loose folder":
-            own(temp).mkdir()
-            own(temp).chmod(0o770)
+            theirs.rename(own)
+            own.chmod(0o770)
+            theirs = own
         case "link to a folder":
-            own(temp).symlink_to(temp / "theirs")
+            own.symlink_to(theirs)
         case "dangling link":
-            own(temp).symlink_to(temp / "nowhere")
+            own.symlink_to(temp / "nowhere")
         case _:
-            own(temp).touch()
-    found = private_folder()
-    assert found.parent == temp
-    assert found not in (own(temp), temp / "theirs", temp / "nowhere")
-    assert found.stat().st_mode & 0o777 == 0o700
-    assert not found.is_symlink()
+            own.touch()
+    assert private.read(NOW) is None
+    write(private, STATE)
+    log = LogFile(log_of(private.path))
+    log.note(NOW, "nightly", "ok", 1, "Done.")
+    for problem in (private.problem, private.trouble, log.problem):
+        assert problem is not None
+        assert f"the folder {own} is not this user's alone" in problem
+    assert private.read(NOW) == STATE
+    assert names(theirs) == [private.path.name]
+    assert (theirs / private.path.name).read_bytes() == before
+    assert names(temp) == sorted({own.name, theirs.name})
 
 
-def test_a_folder_that_belongs_to_somebody_else_is_not_used(
-    temp: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_belongs_to_another_user_is_not_used(
+    temp: Path, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
 ) -> None:
-    """We are somebody else from here on."""
+    """This process is another user's from here on."""
     monkeypatch.setattr("os.getuid", lambda: 4_000_000)
-    own(temp).mkdir(mode=0o700)
-    assert private_folder() != own(temp)
+    private_folder().mkdir(mode=0o700)
+    file = StateFile(private_folder() / "s.lazycron.json", clock.monotonic)
+    write(file, STATE)
+    assert "is not this user's alone" in (file.problem or "")
+    assert names(temp) == ["lazycron-4000000"]
 
 
 def test_a_temp_folder_in_which_nothing_can_be_made_stops_nobody(
