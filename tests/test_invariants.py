@@ -16,6 +16,7 @@ from lazycron.model.settle import Claim, Status
 from lazycron.store import TaskRow
 from lazycron.testing import ManualClock
 from tests.conftest import MakeCron
+from tests.processes import rounds
 from tests.scenes import seconds, settled, stamp_at, statuses
 
 NAMES = ("a", "b", "c")
@@ -135,7 +136,7 @@ def check(row: TaskRow, clock: ManualClock) -> None:
     assert min(row.failures, row.losses, row.attempts) >= 0
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds()))
 def test_a_long_life_at_random(
     url: URL, make_cron: MakeCron, clock: ManualClock, seed: int
 ) -> None:
