@@ -6,16 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 from lazycron.app import LazyCron, parts_of
 from lazycron.clock import to_moment
 from lazycron.durations import MICROSECOND, Duration, to_duration
 from lazycron.errors import ConfigurationError, LazyCronError
-from lazycron.model.once import Crash
 from lazycron.model.report import TickReport
 from lazycron.model.settle import Claim, Outcome, Settlement, Status, settle
-from lazycron.store import Changed, Lost, Recorded, Stamp, Store
+from lazycron.store import Probe
 from lazycron.verbs.base import Name, to_name
 
 MOST_TICKS = 10_000
@@ -140,41 +138,56 @@ def repeat(
     return seen
 
 
+class Crash(BaseException):
+    """Stands for the end of the process where `repeat` plays it."""
+
+
+class _Keeping(Probe):
+    """Leaves the row of a run that is over due as it was."""
+
+    def recording(self, settlement: Settlement) -> Settlement:
+        return _kept(settlement) if settlement.is_over else settlement
+
+
+class _Crashing(Probe):
+    """Ends the process after the first checkpoint, or before the record."""
+
+    def __init__(self, *, after_checkpoint: bool) -> None:
+        self.lost: list[Claim] = []
+        self._after_checkpoint = after_checkpoint
+
+    def recording(self, settlement: Settlement) -> Settlement:
+        self.lost.append(settlement.claim)
+        self.is_alive = False
+        raise Crash
+
+    def checkpointed(self) -> None:
+        if self._after_checkpoint:
+            self.is_alive = False
+            raise Crash
+
+
 class _Stage:
-    """Repeats the runs of one due time: all but the last leave the row due as it was."""
+    """Where runs of one due time are played: all but the last leave the row due as it was."""
 
     def __init__(self, cron: LazyCron, name: str) -> None:
         self._cron = cron
         self._name = name
-        self._store: Store = parts_of(cron).store
+        self._store = parts_of(cron).store
 
     def run_and_keep(self) -> None:
         """Run it well; its row stays due for the same time."""
-        record = self._store.record
-
-        def record_and_keep(
-            settlement: Settlement, then: Stamp | None
-        ) -> Recorded | Changed | Lost:
-            return record(_kept(settlement) if settlement.is_over else settlement, then)
-
-        with patch.object(self._store, "record", record_and_keep):
+        with self._store.probed(_Keeping()):
             self._run()
 
     def crash_before_record(self) -> None:
         """Crash before the record, bury the run, and run it again."""
-        self._crash()
+        self._crash(after_checkpoint=False)
         self.run_and_keep()
 
     def crash_after_checkpoint(self) -> None:
         """Crash after the first checkpoint, else before the record; bury it, and run it again."""
-        checkpoint = self._store.checkpoint
-
-        def store_and_crash(*values: Any) -> bool:
-            checkpoint(*values)
-            raise Crash
-
-        with patch.object(self._store, "checkpoint", store_and_crash):
-            self._crash()
+        self._crash(after_checkpoint=True)
         self._run()
 
     def _run(self) -> None:
@@ -187,17 +200,11 @@ class _Stage:
             message = f"{self._name} was to be run, but {came_to}"
             raise LazyCronError(message)
 
-    def _crash(self) -> None:
-        crashed: list[Claim] = []
-
-        def crash(settlement: Settlement, then: Stamp | None) -> None:
-            del then
-            crashed.append(settlement.claim)
-            raise Crash
-
-        with patch.object(self._store, "record", crash), suppress(Crash):
+    def _crash(self, *, after_checkpoint: bool) -> None:
+        probe = _Crashing(after_checkpoint=after_checkpoint)
+        with self._store.probed(probe), suppress(Crash):
             self._cron.run_now(self._name)
-        for claim in crashed:
+        for claim in probe.lost:
             lost = Outcome(status=Status.LOST, message="Lost: the test let it crash.", ms=None)
             policy = self._cron.registry.policy_of(claim)
             now = parts_of(self._cron).reference.now()

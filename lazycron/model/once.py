@@ -38,10 +38,6 @@ class First:
         return self.finished_at is not None
 
 
-class Crash(BaseException):
-    """Stands for the end of the process where a test plays it: nothing is given back."""
-
-
 class Keeper(Protocol):
     """What a once key needs of the store; each call is a transaction unless one is joined."""
 
@@ -94,7 +90,7 @@ class Once(AbstractContextManager[First, None]):
 
     def leave(self, first: First | None, kind: type[BaseException] | None) -> None:
         """End the block that `first` was the value of."""
-        if not first or (kind is not None and issubclass(kind, Crash)):
+        if not first:
             return
         if kind is None:
             self._keeper.finish(self._key, first, self._connection)

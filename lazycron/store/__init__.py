@@ -4,6 +4,7 @@ from lazycron.store.claims import Stamp, new_token
 from lazycron.store.driver.faults import DatabaseError, Fault, fault_of, said_by
 from lazycron.store.history import SLICE, Counted, RunRecord
 from lazycron.store.jobs import JobCounts, JobRow, Jobs
+from lazycron.store.probe import Probe
 from lazycron.store.recurring import MISSED, Place, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Action
@@ -23,6 +24,7 @@ __all__ = [
     "Jobs",
     "Lost",
     "Place",
+    "Probe",
     "Recorded",
     "RunRecord",
     "Stamp",

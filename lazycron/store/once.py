@@ -1,5 +1,6 @@
 """Once keys: markers that some effect has been started, guarded by the table's primary key."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -65,9 +66,10 @@ REFUSED = select(o.c.task, func.sum(o.c.refused)).where(WAS_REFUSED).group_by(o.
 class OnceKeys:
     """Once keys; each method is a transaction of its own, or a part of the caller's connection."""
 
-    def __init__(self, database: Database, joining: Joining) -> None:
+    def __init__(self, database: Database, joining: Joining, is_alive: Callable[[], bool]) -> None:
         self._database = database
         self._joining = joining
+        self._is_alive = is_alive
 
     def register(
         self,
@@ -116,6 +118,8 @@ class OnceKeys:
 
     def give_back(self, connection: Connection | None, key: str, created_at: datetime) -> None:
         """Let a key go that was registered at that moment, and whose effect has failed."""
+        if not self._is_alive():
+            return
         values = {"p_key": key, "p_created": created_at}
         self._joining(connection, lambda joined: joined.execute(GIVE_BACK, values))
 

@@ -26,6 +26,7 @@ from lazycron.store.history import History
 from lazycron.store.jobs import Jobs
 from lazycron.store.joining import Joining
 from lazycron.store.once import OnceKeys
+from lazycron.store.probe import Probe
 from lazycron.store.recurring import Recurring, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
@@ -43,16 +44,17 @@ class Store:
     `Transactions` keep on SQLite.
     """
 
-    def __init__(self, engine: Engine, by: str) -> None:
+    def __init__(self, engine: Engine, by: str, probe: Probe | None = None) -> None:
         self.engine = engine
         self.by = by
+        self.probe = probe or Probe()
         self._file = OpenedFile(engine)  # before Joining copies the engine
         self._begin = Transactions(engine)
         self._joining = Joining(engine)
         database = Database(engine)
         self.recurring = Recurring(database)
         self.jobs = Jobs(database, self._joining)
-        self.once = OnceKeys(database, self._joining)
+        self.once = OnceKeys(database, self._joining, lambda: self.probe.is_alive)
         self.history = History(database, self._begin)
         self.shared = Shared(database)
         kind = DIALECTS.get(database.dialect, Portable)
@@ -61,6 +63,15 @@ class Store:
         self._known = Statements(self._dialect, self._clock, {})
         if self.is_sqlite:
             close_before_forks(self)
+
+    @contextmanager
+    def probed(self, probe: Probe) -> Iterator[None]:
+        """Work with another probe for the time of a block."""
+        before, self.probe = self.probe, probe
+        try:
+            yield
+        finally:
+            self.probe = before
 
     @property
     def is_sqlite(self) -> bool:
@@ -173,6 +184,7 @@ class Store:
 
     def record(self, settlement: Settlement, then: Stamp | None) -> Recorded | Changed | Lost:
         """Write a settlement and its history row, and in the same commit claim the next row."""
+        settlement = self.probe.recording(settlement)
         with self._begin() as begun:
             dialect = self._claims_for(then)
             recorded = dialect.record(begun, settlement, self.by, then)
@@ -226,7 +238,9 @@ class Store:
             "p_total": total,
         }
         with self.engine.begin() as connection:
-            return connection.execute(claims.CHECKPOINT, values).rowcount == 1
+            is_ours = connection.execute(claims.CHECKPOINT, values).rowcount == 1
+        self.probe.checkpointed()
+        return is_ours
 
     def abandoned(self, now: datetime, floor: datetime) -> list[Abandoned]:
         """Read the known tasks' claims whose lease has ended."""

@@ -14,9 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from lazycron import LazyCron, Retry, Run
 from lazycron.errors import ArgumentsError, BusyError, ConfigurationError, ScheduleError
-from lazycron.model.once import Crash, First
+from lazycron.model.once import First
 from lazycron.schema import lazycron_setting, once_key
-from lazycron.testing import ManualClock, drain, repeat
+from lazycron.store import Probe
+from lazycron.testing import Crash, ManualClock, drain, repeat
 from tests.conftest import START, MakeCron
 from tests.processes import Child, Wire, children, rounds
 from tests.tables import asynchronous, text_of
@@ -440,11 +441,15 @@ def test_what_is_guarded_by_once_keys_may_be_repeated(cron: LazyCron) -> None:
     assert cron.jobs() == []
 
 
-def test_a_crash_that_a_test_plays_is_no_exception_for_the_key(
-    cron: LazyCron, engine: Engine
-) -> None:
-    """As after a real one, the key is kept: the effect is neither repeated nor finished."""
-    with pytest.raises(Crash), cron.once("key"):
+class Dead(Probe):
+    """A process that has ended."""
+
+    is_alive = False
+
+
+def test_after_a_crash_that_a_test_plays_the_key_is_kept(cron: LazyCron, engine: Engine) -> None:
+    """As after a real one: the effect is neither repeated nor finished."""
+    with pytest.raises(Crash), cron._parts.store.probed(Dead()), cron.once("key"):
         raise Crash
     assert keys(engine) == {"key": (False, 0)}
 
