@@ -24,7 +24,7 @@ from lazycron import LazyCron
 from lazycron.asgi import App as Asgi
 from lazycron.asgi import LazyCronMiddleware as AsgiMiddleware
 from lazycron.asgi import Message, Receive, Scope, Send
-from lazycron.web.look import trigger_of
+from lazycron.web.look import watcher_of
 from lazycron.wsgi import App as Wsgi
 from lazycron.wsgi import Environ, StartResponse
 from lazycron.wsgi import LazyCronMiddleware as WsgiMiddleware
@@ -214,7 +214,7 @@ async def compare(kind: str, chosen: argparse.Namespace) -> float:
         # The first request's look is not what is measured: it is over by then.
         await asyncio.sleep(0.5)
         medians = await _measure(edge, apps, chosen)
-        await asyncio.to_thread(trigger_of(cron).drain)
+        await asyncio.to_thread(watcher_of(cron).drain)
     return _tell(kind, medians)
 
 

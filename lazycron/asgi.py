@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from lazycron.app import LazyCron
 from lazycron.web.endpoint import Endpoint, Reply, Request, Waiting
-from lazycron.web.look import Trigger, bridge_to
+from lazycron.web.look import Watcher, bridge_to
 from lazycron.web.mount import Everything, Mount, TickIn, to_mount
-from lazycron.web.threads import Loop, Report, Visit
+from lazycron.web.threads import Loop, Report, Visitor
 
 logger = logging.getLogger("lazycron")
 
@@ -21,7 +21,8 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+# An app returns nothing; servers check that, so what it returns is handed on.
+App = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 WAITING = Waiting(default=5.0, most=60.0)
 STARTUP = "lifespan.startup"
@@ -61,32 +62,23 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
         waiting=WAITING,
     )
     edge = _Edge(app, mount)
-    trigger = mount.trigger
-    mine: Container[str] = Everything()
+    watcher = mount.watcher
+    mine: Container[str | None] = Everything()
     monotonic = cron.settings.clock.monotonic
 
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> object:
         nonlocal mine, monotonic
-        # No flag, no `get`: what is here is paid by every request (measured: a seventh of it).
-        try:
-            if monotonic() >= trigger.look_again_at or scope["path"] in mine:
-                raise _Aside  # a jump
-        except LookupError:
-            pass  # a KeyError: a lifespan has no path
-        else:
-            await app(scope, receive, send)
-            if trigger.is_woken:
-                await edge.look_after(scope)
-            return
-        mine = edge.learn(scope)
-        monotonic = cron.settings.clock.monotonic  # configure() may have come since
-        await edge.serve(scope, receive, send)
+        # What stands here is paid by every request.
+        if monotonic() >= watcher.look_again_at or scope.get("path") in mine:
+            mine = edge.learn(scope)
+            monotonic = cron.settings.clock.monotonic  # configure() may have come since
+            return await edge.serve(scope, receive, send)
+        returned = await app(scope, receive, send)
+        if watcher.is_woken:
+            await edge.look_after(scope)
+        return returned
 
     return middleware
-
-
-class _Aside(LookupError):  # noqa: N818 - no error
-    """This request is worth a second look."""
 
 
 class _Edge:
@@ -95,57 +87,58 @@ class _Edge:
     def __init__(self, app: App, mount: Mount) -> None:
         self.app = app
         self.mount = mount
-        self.trigger = mount.trigger
+        self.watcher = mount.watcher
         self.endpoint: Endpoint | None = None
-        self.paths: Container[str] = Everything()
+        self.paths: Container[str | None] = Everything()
         self._root: str | None = None
 
-    def learn(self, scope: Scope) -> Container[str]:
+    def learn(self, scope: Scope) -> Container[str | None]:
         """Return the full paths worth a second look, the request's root_path included."""
         root = _root_of(scope)
         if scope["type"] != "lifespan" and root != self._root:
             self.endpoint = self.endpoint or self.mount.endpoint()
             below = self.endpoint.paths
             # Some servers strip root_path from the path, against the specification.
-            self.paths = frozenset([*below, *(root + one for one in below)])
+            # And a lifespan, which has no path.
+            self.paths = frozenset([None, *below, *(root + one for one in below)])
             self._root = root
         return self.paths
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> object:
         """Serve a lifespan, the cron URL, or a request after whose response we look."""
         if scope["type"] == "lifespan":
-            await _Lifespan(self.app, self.trigger).run(scope, receive, send)
-            return
+            return await _Lifespan(self.app, self.watcher).run(scope, receive, send)
         if scope.get("path") in self.paths and await self._answered(scope, send):
-            return
+            return None
         # Asked now: routers write into the scope on their way.
-        kind = self.mount.visit(_below_root(scope))
+        kind = self.mount.visitor(_below_root(scope))
         try:
-            await self.app(scope, receive, send)
+            returned = await self.app(scope, receive, send)
         except Exception:
             # Some frameworks send their error page first and raise then: a response, too.
             if kind is not None and not self.mount.in_request:
-                self.trigger.look(kind, _running_loop())
+                self.watcher.look(kind, _running_loop())
             raise
         if kind is not None:
             await self._look(kind)
+        return returned
 
     async def look_after(self, scope: Scope) -> None:
         """Look after a request in which something was enqueued.
 
         A router may have written into the scope by now; who triggers is then told less exactly.
         """
-        kind = self.mount.visit(_below_root(scope))
+        kind = self.mount.visitor(_below_root(scope))
         if kind is not None:
             await self._look(kind)
 
-    async def _look(self, kind: Visit) -> None:
+    async def _look(self, kind: Visitor) -> None:
         """Wake a tick thread after a response; under `tick_in="request"` tick here and now."""
         loop = _running_loop()
         if self.mount.in_request:
-            await _in_thread(partial(self.trigger.look_here, kind, bridge_to(loop)))
+            await _in_thread(partial(self.watcher.look_here, kind, bridge_to(loop)))
         else:
-            self.trigger.look(kind, loop)
+            self.watcher.look(kind, loop)
 
     # the cron URL
 
@@ -168,33 +161,45 @@ class _Edge:
     async def _tick(self) -> Report:
         loop = _running_loop()
         if self.mount.in_request:
-            return await _in_thread(partial(self.trigger.tick_here, bridge_to(loop)))
-        return self.trigger.tick(loop)
+            return await _in_thread(partial(self.watcher.tick_here, bridge_to(loop)))
+        return self.watcher.tick(loop)
 
 
 class _Lifespan:
     """One lifespan: the app's own, watched, and ours where the app raises on it."""
 
-    def __init__(self, app: App, trigger: Trigger) -> None:
+    def __init__(self, app: App, watcher: Watcher) -> None:
         self._app = app
-        self._trigger = trigger
+        self._watcher = watcher
         self._received: list[str] = []
         self._sent: list[str] = []
 
-    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._trigger.open()
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> object:
+        self._watcher.open()
+        returned = None
         try:
             receiving = partial(self._watch_receive, receive, send)
-            await self._app(scope, receiving, partial(self._watch_send, send))
+            returned = await self._app(scope, receiving, partial(self._watch_send, send))
         except Exception as error:
-            # An app that knows no lifespan raises; passed on, the server would take the whole
-            # protocol for unsupported and never tell us of the end.
-            if FAILED in self._sent or SHUTDOWN in self._received:
+            if not self._is_ours_to_answer():
                 raise
             self._tell(error)
-        if FAILED in self._sent:
-            return
-        await self._answer_the_rest(receive, send)
+        if FAILED not in self._sent:
+            await self._answer_the_rest(receive, send)
+        return returned
+
+    def _is_ours_to_answer(self) -> bool:
+        """Tell whether the server must not learn of the app's error.
+
+        An app that raises before it receives anything knows no lifespan. An app that has started
+        and raises then is served all the same. In both cases the server would take the lifespan for
+        over, and never tell us of the end. An app that fails at start-up or at shutdown is
+        the server's to judge.
+        """
+        return not self._received or (f"{STARTUP}.complete" in self._sent and not self._is_ending())
+
+    def _is_ending(self) -> bool:
+        return SHUTDOWN in self._received
 
     def _tell(self, error: Exception) -> None:
         """Say in the log what the server would have said of an app that raised."""
@@ -205,8 +210,8 @@ class _Lifespan:
                 extra={"action": "lifespan_failed"},
             )
             return
-        logger.info(
-            "the app raised %s on lifespan, which is answered for it",
+        logger.warning(
+            "the app raised %s on lifespan, before it received an event; lazycron answers for it",
             type(error).__name__,
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
             extra={"action": "lifespan_answered"},
@@ -246,7 +251,7 @@ class _Lifespan:
     async def _drain(self) -> None:
         # In a thread: async tasks that are to end need this loop.
         try:
-            await _in_thread(self._trigger.drain)
+            await _in_thread(self._watcher.drain)
         except Exception:
             # The app is to be shut down all the same.
             logger.exception("lazycron could not drain", extra={"action": "drain_failed"})

@@ -7,7 +7,7 @@ from typing import Any
 from lazycron.app import LazyCron
 from lazycron.web.endpoint import Endpoint, Reply, Request, Waiting
 from lazycron.web.mount import Everything, Mount, TickIn, to_mount
-from lazycron.web.threads import Visit
+from lazycron.web.threads import Visitor
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -44,30 +44,28 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
         waiting=WAITING,
     )
     edge = _Edge(mount)
-    trigger = mount.trigger
+    watcher = mount.watcher
     mine: Container[str] = Everything()
     monotonic = cron.settings.clock.monotonic
 
     def middleware(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         nonlocal mine, monotonic
-        try:
-            if environ["PATH_INFO"] in mine:
-                mine = edge.learn(environ)
-                monotonic = cron.settings.clock.monotonic  # configure() may have come since
-                reply = edge.answered(environ)
-                if reply is not None:
-                    start_response(reply.status_line, list(reply.headers))
-                    return [reply.body]
-        except KeyError:
-            pass  # servers may leave an empty one out
+        # Servers may leave an empty path out.
+        if environ.get("PATH_INFO") in mine:
+            mine = edge.learn(environ)
+            monotonic = cron.settings.clock.monotonic  # configure() may have come since
+            reply = edge.answered(environ)
+            if reply is not None:
+                start_response(reply.status_line, list(reply.headers))
+                return [reply.body]
         try:
             answer = app(environ, start_response)
         except Exception:
             # The server answers with its error page: a response, too.
-            if monotonic() >= trigger.look_again_at:
+            if monotonic() >= watcher.look_again_at:
                 edge.look_after_error(environ)
             raise
-        if monotonic() < trigger.look_again_at:
+        if monotonic() < watcher.look_again_at:
             return answer
         return edge.watched(environ, answer)
 
@@ -79,7 +77,7 @@ class _Edge:
 
     def __init__(self, mount: Mount) -> None:
         self.mount = mount
-        self.trigger = mount.trigger
+        self.watcher = mount.watcher
         self.endpoint: Endpoint | None = None
         self._root = ""
 
@@ -101,7 +99,7 @@ class _Edge:
         if reply is not None:
             return reply
         in_request = self.mount.in_request
-        report = self.trigger.tick_here() if in_request else self.trigger.tick(None)
+        report = self.watcher.tick_here() if in_request else self.watcher.tick(None)
         wait([report], self.endpoint.wait_for(request))
         return self.endpoint.answer(request, report)
 
@@ -109,7 +107,9 @@ class _Edge:
         """Return the path as it came in: routers shift it into SCRIPT_NAME on their way."""
         path = str(environ.get("PATH_INFO", ""))
         full = f"{environ.get('SCRIPT_NAME', '')}{path}"
-        return full[len(self._root) :] if full.startswith(self._root) else path
+        below = full[len(self._root) :]
+        is_below = full.startswith(self._root) and below[:1] in ("", "/")
+        return below if is_below else path
 
     def watched(self, environ: Environ, answer: Iterable[bytes]) -> Iterable[bytes]:
         """Wrap the app's iterable so that its end wakes a tick thread.
@@ -117,28 +117,28 @@ class _Edge:
         A file is left as it is, since servers send it by a way of its own: the thread is woken
         now, and under `tick_in="request"` the next request ticks.
         """
-        kind = self.mount.visit(self._path_of(environ))
+        kind = self.mount.visitor(self._path_of(environ))
         if kind is None:
             return answer
         if _is_file(environ, answer):
             if not self.mount.in_request:
-                self.trigger.look(kind, None)
+                self.watcher.look(kind, None)
             return answer
         kind_of_closing = _SizedClosing if hasattr(answer, "__len__") else _Closing
         return kind_of_closing(answer, lambda: self._look(kind))
 
     def look_after_error(self, environ: Environ) -> None:
         """Wake a tick thread although the app has raised; nobody waits for a tick then."""
-        kind = self.mount.visit(self._path_of(environ))
+        kind = self.mount.visitor(self._path_of(environ))
         if kind is not None and not self.mount.in_request:
-            self.trigger.look(kind, None)
+            self.watcher.look(kind, None)
 
-    def _look(self, kind: Visit) -> None:
+    def _look(self, kind: Visitor) -> None:
         """Wake a tick thread; under `tick_in="request"` tick here and now."""
         if self.mount.in_request:
-            self.trigger.look_here(kind)
+            self.watcher.look_here(kind)
         else:
-            self.trigger.look(kind, None)
+            self.watcher.look(kind, None)
 
 
 def _is_file(environ: Environ, answer: object) -> bool:
@@ -148,7 +148,10 @@ def _is_file(environ: Environ, answer: object) -> bool:
 
 
 class _Closing:
-    """An iterable that calls back once it is closed, whatever closing it raises."""
+    """An iterable that calls back once it is closed, whatever closing it raises.
+
+    Everything else is the app's own: code that calls the app itself may ask for `status_code`.
+    """
 
     def __init__(self, answer: Iterable[bytes], closed: Callable[[], None]) -> None:
         self._answer = answer
@@ -156,6 +159,9 @@ class _Closing:
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._answer)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the app's object has
+        return getattr(self._answer, name)
 
     def close(self) -> None:
         """Close the app's iterable, then call back."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from lazycron import LazyCron, Run
 from lazycron.asgi import App, LazyCronMiddleware, Message, Receive, Scope, Send
-from lazycron.web.look import trigger_of
+from lazycron.web.look import watcher_of
 from tests.processes import Wire
 
 ROOT = Path(__file__).parent.parent
@@ -105,7 +105,7 @@ def visitors(wire: Wire, folder: str, url: str) -> None:
             assert await request(app) == 200
             served += 1
             await asyncio.sleep(0.002)
-        await asyncio.to_thread(trigger_of(cron).drain)
+        await asyncio.to_thread(watcher_of(cron).drain)
         return served
 
     wire.say("ready")
@@ -123,7 +123,7 @@ def monitor(wire: Wire, folder: str, url: str) -> None:
             assert await request(app, f"/lazycron/{cron.cron_token}") in (200, 202)
             served += 1
             await asyncio.sleep(0.002)
-        await asyncio.to_thread(trigger_of(cron).drain)
+        await asyncio.to_thread(watcher_of(cron).drain)
         return served
 
     wire.say("ready")

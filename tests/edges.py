@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 from lazycron import LazyCron
 from lazycron.asgi import App as Asgi
 from lazycron.asgi import Message, Receive, Scope, Send
-from lazycron.web.look import trigger_of
+from lazycron.web.look import watcher_of
 from lazycron.wsgi import App as Wsgi
 from lazycron.wsgi import Environ, StartResponse
 
@@ -59,11 +59,11 @@ def until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
 
 def at_rest(cron: LazyCron) -> None:
     """Wait until every tick thread is idle and nothing waits for one."""
-    crew = trigger_of(cron)._crew()
+    threads = watcher_of(cron)._threads()
 
     def idle() -> bool:
-        with crew.lock:
-            return crew._errands.empty() and all(hand.errand is None for hand in crew._hands)
+        with threads.lock:
+            return threads.is_at_rest()
 
     until(idle)
 

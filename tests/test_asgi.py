@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from lazycron import LazyCron
 from lazycron.asgi import App, LazyCronMiddleware, Message, Receive, Scope, Send
 from lazycron.clock import SystemClock
 from lazycron.testing import ManualClock
-from lazycron.web.look import Trigger, trigger_of
+from lazycron.web.look import Watcher, watcher_of
 from tests.conftest import MakeCron
 from tests.edges import (
     DEADLINE,
@@ -205,9 +204,9 @@ def test_a_blocked_event_loop_does_not_keep_a_lease_from_being_renewed(
         one.task(every="minute", first_run=0, name="blocking")(blocking)
     first, other = crons
     with Site(LazyCronMiddleware(hello, first)) as site:
-        trigger = trigger_of(first)
-        trigger.tick(site.loop).result(DEADLINE)
-        report = trigger.tick(site.loop)
+        watcher = watcher_of(first)
+        watcher.tick(site.loop).result(DEADLINE)
+        report = watcher.tick(site.loop)
         assert begun.wait(DEADLINE)
         while not released.is_set():
             assert other.run_due().runs == []
@@ -625,7 +624,6 @@ async def dies_early(scope: Scope, receive: Receive, send: Send) -> None:
     "app",
     [
         raises,
-        raises_after_receiving,
         returns,
         never_answers,
         answers,
@@ -640,13 +638,13 @@ def test_every_lifespan_is_answered_once_and_drained(
 ) -> None:
     """Whatever the app does with it: else the server would never tell us of its end."""
     drained: list[str] = []
-    real = Trigger.drain
+    real = Watcher.drain
 
-    def drain(trigger: Trigger) -> None:
+    def drain(watcher: Watcher) -> None:
         drained.append("drained")
-        real(trigger)
+        real(watcher)
 
-    monkeypatch.setattr(Trigger, "drain", drain)
+    monkeypatch.setattr(Watcher, "drain", drain)
     lifespan_sent = asyncio.run(_through(LazyCronMiddleware(app, cron)))
     assert lifespan_sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert drained == ["drained"]
@@ -676,6 +674,34 @@ def test_a_startup_that_failed_has_failed(cron: LazyCron) -> None:
     assert asyncio.run(run()) == ["lifespan.startup.failed"]
 
 
+def test_a_startup_that_raises_is_the_servers_to_judge(cron: LazyCron) -> None:
+    """The app has received the event, so it knows lifespans: nothing is answered for it."""
+
+    async def run() -> list[str]:
+        lifespan = Lifespan(LazyCronMiddleware(raises_after_receiving, cron))
+        await lifespan.begin()
+        with pytest.raises(ConnectionError, match="no such service"):
+            await lifespan.task
+        return lifespan.sent
+
+    assert asyncio.run(run()) == []
+
+
+def test_what_an_app_returns_is_handed_on(cron: LazyCron) -> None:
+    """Servers complain of an app that returns something: that is seen with lazycron as well."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> object:
+        del receive, send
+        return scope["path"]
+
+    async def run() -> list[object]:
+        middleware: Any = LazyCronMiddleware(app, cron)
+        scopes = [{"type": "http", "path": f"/{number}", "headers": []} for number in range(2)]
+        return [await middleware(one, None, None) for one in scopes]
+
+    assert asyncio.run(run()) == ["/0", "/1"]
+
+
 def test_a_shutdown_that_raises_raises_after_the_drain(cron: LazyCron) -> None:
     """The server says so as it would without us."""
 
@@ -687,18 +713,17 @@ def test_a_shutdown_that_raises_raises_after_the_drain(cron: LazyCron) -> None:
 
     with pytest.raises(ConnectionError):
         asyncio.run(_through(LazyCronMiddleware(fails, cron)))
-    assert trigger_of(cron)._crew().is_closed
+    assert watcher_of(cron)._threads().is_closed
 
 
 def test_what_an_app_raised_on_its_lifespan_can_be_read(
     cron: LazyCron, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As information where it knows none, as an error where it died later."""
-    caplog.set_level(logging.INFO, logger="lazycron")
+    """As a warning where it knows none, as an error where it died later."""
     asyncio.run(_through(LazyCronMiddleware(raises, cron)))
     asyncio.run(_through(LazyCronMiddleware(dies_early, cron)))
     found = [(one.levelname, one.__dict__["action"]) for one in caplog.records]
-    assert found == [("INFO", "lifespan_answered"), ("ERROR", "lifespan_failed")]
+    assert found == [("WARNING", "lifespan_answered"), ("ERROR", "lifespan_failed")]
 
 
 def test_the_drain_comes_before_the_app_closes_what_tasks_use(
@@ -735,7 +760,7 @@ def test_the_drain_comes_before_the_app_closes_what_tasks_use(
         await call(middleware, scope_of("/"))
         await asyncio.to_thread(begun.wait, DEADLINE)
         ending = asyncio.ensure_future(lifespan.say("shutdown"))
-        await asyncio.to_thread(until, lambda: trigger_of(cron)._crew().is_closed)
+        await asyncio.to_thread(until, lambda: watcher_of(cron)._threads().is_closed)
         go.set()
         await ending
         await lifespan.task
@@ -768,11 +793,11 @@ def test_a_drain_that_fails_lets_the_app_end(
 ) -> None:
     """It is logged."""
 
-    def fails(_: Trigger) -> None:
+    def fails(_: Watcher) -> None:
         message = "no"
         raise OSError(message)
 
-    monkeypatch.setattr(Trigger, "drain", fails)
+    monkeypatch.setattr(Watcher, "drain", fails)
     middleware = LazyCronMiddleware(answers, cron)
     assert asyncio.run(_through(middleware))[-1] == "lifespan.shutdown.complete"
     assert "lazycron could not drain" in caplog.text

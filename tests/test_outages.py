@@ -25,7 +25,7 @@ from lazycron.store import Fault, Stamp, fault_of
 from lazycron.store.driver import engine as engine_module
 from lazycron.store.driver.engine import open_engine
 from lazycron.testing import ManualClock
-from lazycron.web.look import trigger_of
+from lazycron.web.look import watcher_of
 from tests.conftest import START, MakeCron, empty
 from tests.doors import hello, request
 from tests.processes import PATIENCE
@@ -308,11 +308,11 @@ class Site:
 
     def rest(self) -> None:
         """Wait until the tick threads have done what they were sent for."""
-        crew = trigger_of(self.cron)._crew()
+        threads = watcher_of(self.cron)._threads()
         end = time.monotonic() + PATIENCE
         while True:
-            with crew.lock:
-                if crew._errands.empty() and all(hand.errand is None for hand in crew._hands):
+            with threads.lock:
+                if threads.is_at_rest():
                     return
             assert time.monotonic() < end, "a tick thread does not come to rest"
             time.sleep(0.002)

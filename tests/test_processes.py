@@ -33,7 +33,7 @@ from lazycron.clock import SystemClock
 from lazycron.migrate import HEAD
 from lazycron.schema import metadata, task_run
 from lazycron.store.driver.engine import open_engine
-from lazycron.web.look import trigger_of
+from lazycron.web.look import watcher_of
 from tests.conftest import MakeCron, empty
 from tests.processes import PATIENCE, Child, Wire, children
 from tests.tables import put_rows, row_of, set_row, statuses, text_of
@@ -74,7 +74,7 @@ class Forking:
         self.cron = LazyCron(url, state_file=f"{folder}/state.json")
         self.ran: list[str] = []
         self.cron.task(every="1h", name="task")(lambda: self.ran.append("task"))
-        self.trigger = trigger_of(self.cron)
+        self.watcher = watcher_of(self.cron)
         self._url = make_url(url)
         self._held, self._release = threading.Event(), threading.Event()
 
@@ -112,7 +112,7 @@ class Forking:
             holder.join()
 
     def _hold(self) -> None:
-        with self.trigger._crew().lock:
+        with self.watcher._threads().lock:
             self._held.set()
             self._release.wait()
 
@@ -129,8 +129,8 @@ class Forking:
             signal.alarm(20)  # a lock of the parent's would be waited for until then
             try:
                 said = "; ".join([*self.tick(), *self.connections.foreign])
-                self.trigger.look("traffic", None)
-                self.trigger.drain()
+                self.watcher.look("traffic", None)
+                self.watcher.drain()
             except BaseException as error:  # noqa: BLE001 - a fork must not go on as a test
                 said = repr(error)
             os.write(writer, said.encode())
@@ -147,14 +147,14 @@ def forking(wire: Wire, url: str, folder: str, used: bool) -> None:  # noqa: FBT
     process, before = Forking(url, folder), None
     if used:
         assert process.tick() == ["task"]
-        process.trigger.look("traffic", None)
+        process.watcher.look("traffic", None)
         before = process.backend()
     with process.every_lock_held(used=used):
         in_the_fork = process.fork()
     ran = process.tick()
     same = not used or process.backend() == before
     wire.say("done", (in_the_fork, ran, process.connections.foreign, same))
-    process.trigger.drain()
+    process.watcher.drain()
 
 
 @pytest.mark.parametrize("used", [False, True], ids=["before the first use", "after it"])

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from lazycron import LazyCron
 from lazycron.statefile import State
 from lazycron.testing import ManualClock
-from lazycron.web.look import Trigger, trigger_of
+from lazycron.web.look import Watcher, watcher_of
 from tests.conftest import START, MakeCron
 from tests.watching import watch
 
@@ -46,9 +46,9 @@ def named(cron: LazyCron) -> State:
     return state
 
 
-def visit(trigger: Trigger) -> None:
+def visit(watcher: Watcher) -> None:
     """End a request: look if it is time, in this very thread."""
-    trigger.look_here("traffic")
+    watcher.look_here("traffic")
 
 
 # ── the state file ───────────────────────────────────────────────────────────────────────────────
@@ -160,21 +160,21 @@ def test_the_request_that_enqueues_runs_it_at_its_own_end(
     cron: LazyCron, done: list[object]
 ) -> None:
     """Though a look has just been, and the next would be a second later."""
-    trigger = trigger_of(cron)
-    visit(trigger)
-    assert trigger.look_again_at > cron.settings.clock.monotonic()
+    watcher = watcher_of(cron)
+    visit(watcher)
+    assert watcher.look_again_at > cron.settings.clock.monotonic()
     cron.enqueue("work", 1)
-    visit(trigger)
+    visit(watcher)
     assert done == [1]
 
 
 def test_a_job_of_later_wakes_nobody_now(cron: LazyCron, done: list[object]) -> None:
     """The file has its time."""
-    trigger = trigger_of(cron)
-    visit(trigger)
+    watcher = watcher_of(cron)
+    visit(watcher)
     cron.using("work", delay="1h").enqueue(1)
-    assert not trigger.is_woken
-    assert trigger.look_again_at > cron.settings.clock.monotonic()
+    assert not watcher.is_woken
+    assert watcher.look_again_at > cron.settings.clock.monotonic()
     assert done == []
 
 
@@ -183,8 +183,8 @@ def test_a_job_in_the_requests_transaction_is_run_at_the_requests_end(
     kind: str, cron: LazyCron, done: list[object], app: Engine
 ) -> None:
     """The state file does not know of it: this process has to ask the database."""
-    trigger = trigger_of(cron)
-    visit(trigger)
+    watcher = watcher_of(cron)
+    visit(watcher)
     if kind == "session":
         with Session(app) as session:
             cron.using("work", connection=session).enqueue(1)
@@ -193,7 +193,7 @@ def test_a_job_in_the_requests_transaction_is_run_at_the_requests_end(
         with app.begin() as connection:
             cron.using("work", connection=connection).enqueue(1)
     assert named(cron).next == START + timedelta(days=30)
-    visit(trigger)
+    visit(watcher)
     assert done == [1]
 
 
@@ -205,15 +205,15 @@ def test_a_tick_between_insert_and_commit_does_not_swallow_the_wake_up(
     done: list[object] = []
     cron.task(name="work")(done.append)
     cron.run_due()
-    trigger = trigger_of(cron)
+    watcher = watcher_of(cron)
     with app.begin() as connection:
         cron.using("work", connection=connection).enqueue(1)
-        visit(trigger)
+        visit(watcher)
         assert cron.run_due().runs == []
         clock.tick("30s")
-        visit(trigger)
+        visit(watcher)
         assert done == []
-    visit(trigger)
+    visit(watcher)
     assert done == [1]
     assert url == app.url
 
@@ -222,17 +222,17 @@ def test_a_look_before_a_slow_commit_is_visible_is_not_the_last(
     cron: LazyCron, done: list[object], clock: ManualClock, app: Engine
 ) -> None:
     """On a quiet site the next one comes half a minute later, and still asks the database."""
-    trigger = trigger_of(cron)
+    watcher = watcher_of(cron)
     with app.begin() as connection:
         cron.using("work", connection=connection).enqueue(1)
     # Seen by nobody yet, as it were: the first look finds nothing.
     with patch.object(cron._parts.store, "claim", return_value=None):
-        visit(trigger)
+        visit(watcher)
     with patch.object(cron._parts.store, "next_due", return_value=(None, None)):
         cron._parts.refresh_state()
     assert done == []
     clock.tick("30s")
-    visit(trigger)
+    visit(watcher)
     assert done == [1]
 
 
@@ -262,14 +262,14 @@ def test_another_hosts_process_finds_the_job_within_the_minute(
     other = make_cron(cron._parts.store.engine.url, state_file=tmp_path / "other.json")
     cron.task(name="work")(lambda n: n)
     other.task(name="work")(theirs.append)
-    trigger = trigger_of(other)
-    visit(trigger)
+    watcher = watcher_of(other)
+    visit(watcher)
     cron.enqueue("work", 1)
     clock.tick("59s")
-    visit(trigger)
+    visit(watcher)
     assert theirs == []
     clock.tick("2s")
-    visit(trigger)
+    visit(watcher)
     assert theirs == [1]
 
 
@@ -281,10 +281,10 @@ def test_a_state_file_that_cannot_be_written_does_not_keep_a_request_from_enqueu
     blind = make_cron(url, state_file=tmp_path / "file" / "state.json")
     ran: list[object] = []
     blind.task(name="work")(ran.append)
-    trigger = trigger_of(blind)
-    visit(trigger)
+    watcher = watcher_of(blind)
+    visit(watcher)
     blind.enqueue("work", 1)
-    visit(trigger)
+    visit(watcher)
     assert ran == [1]
 
 

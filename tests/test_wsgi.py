@@ -15,7 +15,7 @@ from sqlalchemy import URL
 
 from lazycron import LazyCron
 from lazycron.testing import ManualClock
-from lazycron.web.look import trigger_of
+from lazycron.web.look import Watcher, watcher_of
 from lazycron.wsgi import App, Environ, LazyCronMiddleware, StartResponse
 from tests.conftest import MakeCron
 from tests.edges import (
@@ -157,12 +157,58 @@ def test_closing_that_raises_raises_and_wakes_all_the_same(cron: LazyCron) -> No
     assert cron.is_used
 
 
+def test_what_the_apps_object_has_can_be_asked_of_what_is_returned(cron: LazyCron) -> None:
+    """Code that calls the app itself reads `status_code`, be a look due or not."""
+
+    class Response(list[bytes]):
+        status_code = 200
+
+    app: Any = LazyCronMiddleware(answering(Response([b"a"])), cron)
+    for due in (True, False):
+        watcher_of(cron).look_again_at = float("-inf" if due else "inf")
+        returned = app(environ_of("/"), lambda *_: None)
+        assert returned.status_code == 200
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            returned.no_such_thing  # noqa: B018 - asking is the point
+
+
+def test_a_key_error_of_a_server_at_the_cron_url_is_no_second_answer(cron: LazyCron) -> None:
+    """The app is not asked as well."""
+    asked: list[str] = []
+
+    def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        asked.append(environ["PATH_INFO"])
+        return hello_wsgi(environ, start_response)
+
+    def broken(*_: object) -> None:
+        raise KeyError("a broken server")  # noqa: EM101, TRY003 - as such errors are
+
+    middleware = LazyCronMiddleware(app, cron)
+    with pytest.raises(KeyError, match="a broken server"):
+        middleware(environ_of(f"/lazycron/{cron.cron_token}"), broken)
+    assert asked == []
+
+
+def test_a_script_name_is_stripped_at_a_slash_alone(
+    cron: LazyCron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once mounted at /st, a request for /static/x is not one for a path below it."""
+    kinds: list[str] = []
+    watcher = watcher_of(cron)
+    app = LazyCronMiddleware(hello_wsgi, cron, admin_paths=["/static", "/users"])
+    monkeypatch.setattr(Watcher, "look", lambda _self, kind, _loop: kinds.append(kind))
+    for script, path in (("/st", "/x"), ("", "/static/x"), ("/st", "/users/1")):
+        watcher.look_again_at = float("-inf")
+        call_wsgi(app, environ_of(path, SCRIPT_NAME=script))
+    assert kinds == ["traffic", "admin", "admin"]
+
+
 def test_a_file_wrapper_is_untouched_and_wakes_all_the_same(cron: LazyCron) -> None:
     """Servers look for their own class, or for a file."""
     with open(__file__, "rb") as file:  # noqa: PTH123 - the very object
         for answer in (FileWrapper(file), file):
             environ = environ_of("/") | {"wsgi.file_wrapper": FileWrapper}
-            trigger_of(cron).look_again_at = float("-inf")
+            watcher_of(cron).look_again_at = float("-inf")
             app = LazyCronMiddleware(answering(answer), cron)
             assert app(environ, lambda *_: None) is answer
     at_rest(cron)

@@ -24,7 +24,7 @@ BUSY = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Running:
     """Executes claims and records what they come to."""
 

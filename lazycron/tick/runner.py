@@ -28,7 +28,7 @@ BUSY = "the database is busy; the next tick looks again"
 BUSY_NOW = "the database is busy: another connection holds its lock; try again"
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Runner:
     """Runs due rows, one after the other, in the thread that asks for it."""
 

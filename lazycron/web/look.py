@@ -17,7 +17,7 @@ from lazycron.process import OUTAGE_PAUSE
 from lazycron.statefile import State
 from lazycron.store import DatabaseError, Fault, fault_of, said_by
 from lazycron.tick.tick import Door
-from lazycron.web.threads import Crew, Errand, Hand, Loop, Report, Visit
+from lazycron.web.threads import Loop, Report, Threads, TickThread, Visit, Visitor
 from lazycron.wiring import Parts
 
 logger = logging.getLogger("lazycron")
@@ -30,7 +30,7 @@ LONGEST_STANDING_BACK = 20.0
 # A loop beats every ten seconds; other hosts mirror that every thirty.
 
 
-class Trigger:
+class Watcher:
     """Decides when this process looks; makes its threads lazily, anew in each process.
 
     `look_again_at` is on the clock's monotonic scale, so that a wall clock set back silences
@@ -39,7 +39,7 @@ class Trigger:
     """
 
     # Slots are read fastest, on every request.
-    __slots__ = ("__weakref__", "_at_exit", "_crews", "_cron", "is_woken", "look_again_at")
+    __slots__ = ("__weakref__", "_at_exit", "_cron", "_threads_of", "is_woken", "look_again_at")
 
     def __init__(self, cron: LazyCron) -> None:
         self.look_again_at = -inf
@@ -47,19 +47,19 @@ class Trigger:
         self._cron = cron
         # By process. Compared at each use: under uWSGI neither fork hooks nor is_alive() tell
         # the truth.
-        self._crews: dict[int, Crew] = {}
+        self._threads_of: dict[int, Threads] = {}
         self._at_exit: set[int] = set()
         attach(cron, wake=self.wake, let_go=self.let_go)
 
     # called by the edges
 
-    def look(self, kind: Visit, loop: Loop) -> None:
+    def look(self, kind: Visitor, loop: Loop) -> None:
         """Send a tick thread to look whether anything is due; never raises, never waits."""
         try:
-            crew = self._crew()
-            with crew.lock:
-                if self._may_look(crew) and crew.has_free_hand():
-                    crew.send(Errand(kind, loop), self._serve)
+            threads = self._threads()
+            with threads.lock:
+                if self._may_look(threads) and threads.would_serve():
+                    threads.send(Visit(kind, loop), self._serve)
         except Exception:
             logger.exception("lazycron could not look", extra={"action": "look_failed"})
 
@@ -74,47 +74,47 @@ class Trigger:
 
         The report is cancelled where the process is stopping, or all its tick threads hang.
         """
-        crew = self._crew()
-        with crew.lock:
-            return crew.tick_once(loop, self._serve).report
+        threads = self._threads()
+        with threads.lock:
+            return threads.tick_once(loop, self._serve).report
 
     def tick_here(self, bridge: Bridge = in_a_new_loop) -> Report:
         """Do the same in the calling thread, for hosts that freeze a process after the response.
 
         The report is made on return, unless another thread's tick is shared.
         """
-        crew, guest = self._crew(), Hand(threading.get_ident(), Errand("url"))
-        with crew.lock:
-            shared = crew.under_way()
-            errand = shared or guest.errand or Errand("url")
-            if crew.is_closed or not (shared or crew.receive(guest)):
-                errand.report.cancel()
-                return errand.report
+        threads, own = self._threads(), TickThread(threading.get_ident(), Visit("url"))
+        with threads.lock:
+            shared = threads.under_way()
+            visit = shared or own.visit or Visit("url")
+            if threads.is_closed or not (shared or threads.receive(own)):
+                visit.report.cancel()
+                return visit.report
         if shared is None:
-            self._tick_as_guest(crew, guest, errand, bridge)
-        return errand.report
+            self._tick_in_request(threads, own, visit, bridge)
+        return visit.report
 
-    def look_here(self, kind: Visit, bridge: Bridge = in_a_new_loop) -> None:
+    def look_here(self, kind: Visitor, bridge: Bridge = in_a_new_loop) -> None:
         """Look, and tick if anything is due, in the calling thread; never raises."""
-        crew, errand = self._crew(), Errand(kind)
-        guest = Hand(threading.get_ident(), errand)
-        with crew.lock:
-            if not (self._may_look(crew) and crew.receive(guest)):
+        threads, visit = self._threads(), Visit(kind)
+        own = TickThread(threading.get_ident(), visit)
+        with threads.lock:
+            if not (self._may_look(threads) and threads.receive(own)):
                 return
-        self._tick_as_guest(crew, guest, errand, bridge)
+        self._tick_in_request(threads, own, visit, bridge)
 
     def open(self) -> None:
         """Start afresh: an app that was shut down in this process is served again."""
-        crew = self._crew()
-        if crew.is_closed:
-            self._crews[os.getpid()] = self._new_crew()
+        threads = self._threads()
+        if threads.is_closed:
+            self._threads_of[os.getpid()] = self._new_threads()
             self.look_again_at = -inf
 
     def drain(self) -> None:
         """Let no new look begin, and wait for running tasks, at most the `drain` setting."""
-        crew = self._crew()
-        with crew.lock:
-            crew.close()
+        threads = self._threads()
+        with threads.lock:
+            threads.close()
             self.look_again_at = inf
         self._cron.close()
 
@@ -123,107 +123,111 @@ class Trigger:
 
         Else they would keep it alive as long as the process.
         """
-        crew = self._crews.get(os.getpid())
-        if crew is None:
+        threads = self._threads_of.get(os.getpid())
+        if threads is None:
             return
-        with crew.lock:
-            if crew.is_closed:
+        with threads.lock:
+            if threads.is_closed:
                 return  # by a drain, after which nothing begins before `open`
-            del self._crews[os.getpid()]
-            crew.close()
+            del self._threads_of[os.getpid()]
+            threads.close()
             self.look_again_at = -inf
 
-    # the crew
+    # the threads
 
-    def _crew(self) -> Crew:
+    def _threads(self) -> Threads:
         pid = os.getpid()
-        crew = self._crews.get(pid)
-        if crew is not None:
-            return crew
-        made = self._new_crew()
-        crew = self._crews.setdefault(pid, made)
-        if crew is made and pid not in self._at_exit:
+        threads = self._threads_of.get(pid)
+        if threads is not None:
+            return threads
+        made = self._new_threads()
+        threads = self._threads_of.setdefault(pid, made)
+        if threads is made and pid not in self._at_exit:
             self._at_exit.add(pid)
             atexit.register(_drain_at_exit, ref(self), pid)
-        return crew
+        return threads
 
-    def _new_crew(self) -> Crew:
+    def _new_threads(self) -> Threads:
         cron = self._cron
-        return Crew(lambda: cron.settings.hanging_after)
+        return Threads(lambda: cron.settings.hanging_after)
 
-    def _may_look(self, crew: Crew) -> bool:
+    def _may_look(self, threads: Threads) -> bool:
         """Tell whether a look may begin now, and let the next one come a second later."""
         now = self._cron.settings.clock.monotonic()
         woken, self.is_woken = self.is_woken, False
         if now < self.look_again_at and not woken:
             return False  # another request was first
-        if crew.is_closed and self._crews.get(os.getpid()) is not crew:
-            return False  # closed just now: the next request has another crew
-        if crew.is_closed or not self._cron.settings.is_on:
+        if threads.is_closed and self._threads_of.get(os.getpid()) is not threads:
+            return False  # closed just now: the next request has another threads
+        if threads.is_closed or not self._cron.settings.is_on:
             self.look_again_at = inf
             return False
-        if now < crew.rest_until:
-            self.look_again_at = crew.rest_until  # however much is enqueued meanwhile
+        if now < threads.rest_until:
+            self.look_again_at = threads.rest_until  # however much is enqueued meanwhile
             return False
         self.look_again_at = now + LOOK_EVERY
         return True
 
-    def _look_again_in(self, crew: Crew, seconds: float) -> None:
+    def _look_again_in(self, threads: Threads, seconds: float) -> None:
         at = self._cron.settings.clock.monotonic() + seconds
-        with crew.lock:
-            if not crew.is_closed:
-                self.look_again_at = max(at, crew.rest_until)
+        with threads.lock:
+            if not threads.is_closed:
+                self.look_again_at = max(at, threads.rest_until)
 
     # in a tick thread, or a request's
 
-    def _serve(self, crew: Crew, hand: Hand) -> None:
-        while (errand := crew.take(hand)) is not None:
+    def _serve(self, threads: Threads, thread: TickThread) -> None:
+        while (visit := threads.take(thread)) is not None:
             try:
                 time.sleep(HEAD_START)
-                self._do(crew, hand, errand, bridge_to(errand.loop), stays=True)
+                self._do(threads, thread, visit, bridge_to(visit.loop), stays=True)
             except BaseException as error:  # noqa: BLE001 - nothing may end this thread
-                self._note(crew, errand, error)
+                self._note(threads, visit, error)
             finally:
-                crew.put_down(hand)
+                threads.put_down(thread)
 
-    def _tick_as_guest(self, crew: Crew, guest: Hand, errand: Errand, bridge: Bridge) -> None:
+    def _tick_in_request(
+        self, threads: Threads, own: TickThread, visit: Visit, bridge: Bridge
+    ) -> None:
         try:
-            self._do(crew, guest, errand, bridge, stays=False)
+            self._do(threads, own, visit, bridge, stays=False)
         except Exception as error:  # noqa: BLE001 - a request goes on whatever happens here
-            self._note(crew, errand, error)
+            self._note(threads, visit, error)
         finally:
-            errand.report.cancel()
-            crew.dismiss(guest)
+            visit.report.cancel()
+            threads.dismiss(own)
 
-    def _do(self, crew: Crew, hand: Hand, errand: Errand, bridge: Bridge, *, stays: bool) -> None:
+    def _do(
+        self, threads: Threads, thread: TickThread, visit: Visit, bridge: Bridge, *, stays: bool
+    ) -> None:
         # First the parts, then the question: a drain that comes in between stops these parts, so
         # that no run can begin which nobody waits for.
         parts = parts_of(self._cron)
-        if crew.is_closed:
+        if threads.is_closed:
             return
         parts.facts.beat(self._cron.settings.clock.now())
-        if errand.kind != "url" and not self._is_wanted(crew, parts, errand.kind):
+        if visit.kind != "url" and not self._is_wanted(threads, parts, visit.kind):
             return
-        hand.activity = parts.runner.activity
+        thread.activity = parts.runner.activity
         budget = self._cron.settings.budget
-        door = Door(trigger=errand.kind, budget=budget, bridge=bridge, stays=stays)
+        door = Door(trigger=visit.kind, budget=budget, bridge=bridge, stays=stays)
         report = parts.runner.run_due(door)
-        self._stand_back(crew, report, parts.reference.now())
-        errand.report.set_result(report)
+        self._stand_back(threads, report, parts.reference.now())
+        visit.report.set_result(report)
 
-    def _stand_back(self, crew: Crew, report: TickReport, now: datetime) -> None:
+    def _stand_back(self, threads: Threads, report: TickReport, now: datetime) -> None:
         """Keep visitors' ticks away from this one for as long as it took."""
         standing_back = min(report.seconds, LONGEST_STANDING_BACK)
-        with crew.lock:
-            crew.rest_until = self._cron.settings.clock.monotonic() + standing_back
-        self._look_again_in(crew, _until(report.next_due, now))
+        with threads.lock:
+            threads.rest_until = self._cron.settings.clock.monotonic() + standing_back
+        self._look_again_in(threads, _until(report.next_due, now))
 
-    def _note(self, crew: Crew, errand: Errand, error: BaseException) -> None:
+    def _note(self, threads: Threads, visit: Visit, error: BaseException) -> None:
         """Say that a tick failed, and space the next attempts out; its waiter gets the error."""
-        if not errand.report.done():
-            errand.report.set_exception(error)
+        if not visit.report.done():
+            visit.report.set_exception(error)
         if not (isinstance(error, DatabaseError) and fault_of(error) is Fault.BUSY):
-            self._look_again_in(crew, OUTAGE_PAUSE)
+            self._look_again_in(threads, OUTAGE_PAUSE)
         # A server's errors are told by their kind alone: their texts carry addresses and values.
         # Ours say what to do; all others need their traceback.
         ours = isinstance(error, LazyCronError)
@@ -231,7 +235,7 @@ class Trigger:
         said = said_by(error) if of_database else type(error).__name__
         # After a drain that was too short, the connections are gone under whoever still ticks.
         logger.log(
-            logging.DEBUG if crew.is_closed else logging.WARNING,
+            logging.DEBUG if threads.is_closed else logging.WARNING,
             "a tick failed: %s",
             f"{said}: {error}" if ours else said,
             exc_info=None if ours or of_database else error,
@@ -240,7 +244,7 @@ class Trigger:
 
     # looking
 
-    def _is_wanted(self, crew: Crew, parts: Parts, kind: Visit) -> bool:
+    def _is_wanted(self, threads: Threads, parts: Parts, kind: Visitor) -> bool:
         """Tell whether a visitor's tick is due; notes an outage found out here."""
         clock = self._cron.settings.clock
         now, monotonic = clock.now(), clock.monotonic()
@@ -267,7 +271,7 @@ class Trigger:
         # Rows that are gone or that a clock put back has left far ahead are due to no file.
         if state.is_due(now, kind) or (parts.sync.is_due if asks else parts.sync.is_wanted):
             return True
-        self._look_again_in(crew, _until(state.next_for(kind), now))
+        self._look_again_in(threads, _until(state.next_for(kind), now))
         return False
 
 
@@ -276,7 +280,7 @@ def bridge_to(loop: Loop) -> Bridge:
     return in_a_new_loop if loop is None else on_loop(loop)
 
 
-def _is_switched_on(state: State, kind: Visit) -> bool:
+def _is_switched_on(state: State, kind: Visitor) -> bool:
     return state.admin if kind == "admin" else state.traffic
 
 
@@ -286,19 +290,19 @@ def _until(due: datetime | None, now: datetime) -> float:
     return min(LOOK_EVERY, max(0.0, (due - now).total_seconds()))
 
 
-def _drain_at_exit(held: "ref[Trigger]", pid: int) -> None:
-    trigger = held()
-    if trigger is not None and pid == os.getpid():
-        trigger.drain()
+def _drain_at_exit(held: "ref[Watcher]", pid: int) -> None:
+    watcher = held()
+    if watcher is not None and pid == os.getpid():
+        watcher.drain()
 
 
-# By the LazyCron's id, which cannot be given away while its trigger lives and holds it.
-_TRIGGERS: "WeakValueDictionary[int, Trigger]" = WeakValueDictionary()
+# By the LazyCron's id, which cannot be given away while its watcher lives and holds it.
+_WATCHERS: "WeakValueDictionary[int, Watcher]" = WeakValueDictionary()
 
 
-def trigger_of(cron: LazyCron) -> Trigger:
-    """Return the one trigger of a LazyCron, however many edges it is mounted in."""
-    trigger = _TRIGGERS.get(id(cron))
-    if trigger is None:
-        trigger = _TRIGGERS.setdefault(id(cron), Trigger(cron))
-    return trigger
+def watcher_of(cron: LazyCron) -> Watcher:
+    """Return the one watcher of a LazyCron, however many edges it is mounted in."""
+    watcher = _WATCHERS.get(id(cron))
+    if watcher is None:
+        watcher = _WATCHERS.setdefault(id(cron), Watcher(cron))
+    return watcher

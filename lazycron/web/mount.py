@@ -10,8 +10,8 @@ from lazycron.app import LazyCron
 from lazycron.errors import ConfigurationError
 from lazycron.texts import shown
 from lazycron.web.endpoint import Endpoint, Waiting
-from lazycron.web.look import Trigger, trigger_of
-from lazycron.web.threads import Visit
+from lazycron.web.look import Watcher, watcher_of
+from lazycron.web.threads import Visitor
 
 logger = logging.getLogger("lazycron")
 
@@ -41,9 +41,9 @@ class Mount:
     waiting: Waiting
 
     @property
-    def trigger(self) -> Trigger:
-        """The one trigger of this LazyCron, however many edges it is mounted in."""
-        return trigger_of(self.cron)
+    def watcher(self) -> Watcher:
+        """The one watcher of this LazyCron, however many edges it is mounted in."""
+        return watcher_of(self.cron)
 
     def endpoint(self) -> Endpoint:
         """Build the cron URL's endpoint with the tokens there are now.
@@ -62,7 +62,7 @@ class Mount:
             tokens = ()
         return Endpoint(tokens, self.path, self.waiting)
 
-    def visit(self, path: str) -> Visit | None:
+    def visitor(self, path: str) -> Visitor | None:
         """Say what a request for this path triggers as; None: it does not."""
         if not self.looks or is_below(path, self.skip_paths):
             return None

@@ -1,14 +1,13 @@
-"""The threads of one process that look and tick, what each is sent for, and who shares a tick."""
+"""The threads of one process that look and tick, which visit each is on, and who shares a tick."""
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import inf
-from queue import Empty, SimpleQueue
 from typing import Literal
 
 from lazycron.model.report import TickReport
@@ -16,15 +15,15 @@ from lazycron.process import MOST_HANGING, Activity
 
 MOST_THREADS = MOST_HANGING
 
-Visit = Literal["traffic", "admin"]
+Visitor = Literal["traffic", "admin"]
 Kind = Literal["traffic", "admin", "url"]
 Loop = asyncio.AbstractEventLoop | None
 Report = Future[TickReport]
 
 
 @dataclass(slots=True, eq=False)
-class Errand:
-    """What a thread is sent for: a look, or the cron URL's tick; the report is its answer."""
+class Visit:
+    """What a request asks of a thread: a look, or the cron URL's tick. The report is its answer."""
 
     kind: Kind
     loop: Loop = None
@@ -32,14 +31,14 @@ class Errand:
 
 
 @dataclass(slots=True, eq=False)
-class Hand:
+class TickThread:
     """A thread that looks and ticks: one of ours, or a request's own under `tick_in="request"`.
 
-    `activity` is that of the tick it is in, and None while it does not tick.
+    `visit` is what it is busy with; `activity` is that of its tick, or None while it does not tick.
     """
 
     ident: int | None = None
-    errand: Errand | None = None
+    visit: Visit | None = None
     activity: Activity | None = None
 
     def is_hanging(self, longer_than: timedelta) -> bool:
@@ -47,134 +46,134 @@ class Hand:
         activity = self.activity
         return activity is not None and activity.is_hanging(self.ident, longer_than)
 
-    def shares(self, longer_than: timedelta) -> Errand | None:
-        """Return the errand of its tick, if one is under way or sure to come and does not hang."""
-        errand = self.errand
-        if errand is None or errand.report.done() or self.is_hanging(longer_than):
+    def shared(self, longer_than: timedelta) -> Visit | None:
+        """Return the visit whose tick is under way, or sure to come, and does not hang."""
+        visit = self.visit
+        if visit is None or visit.report.done() or self.is_hanging(longer_than):
             return None
-        return errand if errand.kind == "url" or self.activity is not None else None
+        return visit if visit.kind == "url" or self.activity is not None else None
 
 
-Serve = Callable[["Crew", Hand], None]
+Serve = Callable[["Threads", TickThread], None]
 
 
-class Crew:
-    """The hands of one process, from its first request or lifespan to the drain.
+class Threads:
+    """The tick threads of one process, from its first request or lifespan to the drain.
 
-    A forked child makes one of its own: nothing here, not even the lock, is used after a fork.
+    A forked child makes its own: nothing here, not even the lock, is used after a fork. The methods
+    of the first part are called with `lock` held.
     """
 
     def __init__(self, hanging_after: Callable[[], timedelta]) -> None:
         self.lock = threading.Lock()
         self.is_closed = False
         self.rest_until = -inf
+        self.ours: list[TickThread] = []
         self._hanging_after = hanging_after
-        self._hands: list[Hand] = []
-        self._guests: list[Hand] = []
-        self._errands: SimpleQueue[Errand | None] = SimpleQueue()
-        self._url: Errand | None = None
+        self._of_requests: list[TickThread] = []
+        # One lock for the queue and for who is busy: a visit that has left the queue is seen with
+        # its thread, or a thread would look idle for a moment.
+        self._came = threading.Condition(self.lock)
+        self._waiting: deque[Visit] = deque()
+        self._url: Visit | None = None
 
     # with the lock held
 
-    def has_free_hand(self) -> bool:
-        """Tell whether a look would be done at once: by an idle thread, or by a further one."""
-        idle = sum(hand.errand is None for hand in self._hands)
-        return idle > self._errands.qsize() or self._needs_further_hand()
+    def is_at_rest(self) -> bool:
+        """Tell whether no visit waits, and no thread is busy with one."""
+        return not self._waiting and all(one.visit is None for one in self.ours)
 
-    def _needs_further_hand(self) -> bool:
-        return len(self._hands) < MOST_THREADS and self._all_hang()
+    def would_serve(self) -> bool:
+        """Tell whether a look would be done at once: by an idle thread, or by a further one."""
+        return self._is_one_idle() or self._needs_a_further_one()
+
+    def _is_one_idle(self) -> bool:
+        return sum(one.visit is None for one in self.ours) > len(self._waiting)
+
+    def _needs_a_further_one(self) -> bool:
+        return len(self.ours) < MOST_THREADS and self._all_hang()
 
     def _is_stuck(self) -> bool:
-        """Tell whether nobody would take an errand until a task ends that may never end."""
-        return len(self._hands) >= MOST_THREADS and self._all_hang()
+        """Tell whether no thread takes a visit until a task ends that may never end."""
+        return len(self.ours) >= MOST_THREADS and self._all_hang()
 
     def _all_hang(self) -> bool:
         longest = self._hanging_after()
-        return all(hand.is_hanging(longest) for hand in self._hands)
+        return all(one.is_hanging(longest) for one in self.ours)
 
-    def under_way(self) -> Errand | None:
-        """Return the errand whose tick the cron URL can share: it ticks, or is about to."""
+    def under_way(self) -> Visit | None:
+        """Return the visit whose tick the cron URL can share: it ticks, or is about to."""
         longest = self._hanging_after()
-        for hand in (*self._hands, *self._guests):
-            if (errand := hand.shares(longest)) is not None:
-                return errand
-        url = self._url
-        if (
-            url is None
-            or self._is_stuck()
-            or url.report.done()
-            or any(hand.errand is url for hand in self._hands)
-        ):
-            return None
-        return url
+        for one in (*self.ours, *self._of_requests):
+            if (visit := one.shared(longest)) is not None:
+                return visit
+        is_waiting = self._url is not None and self._url in self._waiting
+        return self._url if is_waiting and not self._is_stuck() else None
 
-    def tick_once(self, loop: Loop, serve: Serve) -> Errand:
-        """Return the errand of the tick under way, else send a new one.
+    def tick_once(self, loop: Loop, serve: Serve) -> Visit:
+        """Return the visit whose tick is under way, else send a new one.
 
-        Its report is cancelled where nobody would take it: the crew is closed, or all hands hang.
+        Its report is cancelled where no thread would take it: closed, or all threads hang.
         """
-        errand = self.under_way()
-        if errand is not None:
-            return errand
-        errand = Errand("url", loop)
+        visit = self.under_way()
+        if visit is not None:
+            return visit
+        visit = Visit("url", loop)
         if self.is_closed or self._is_stuck():
-            errand.report.cancel()
+            visit.report.cancel()
         else:
-            self._url = errand
-            self.send(errand, serve)
-        return errand
+            self._url = visit
+            self.send(visit, serve)
+        return visit
 
-    def send(self, errand: Errand, serve: Serve) -> None:
-        """Queue an errand, for whichever thread is free first, with a further one if needed."""
-        idle = sum(hand.errand is None for hand in self._hands)
-        if idle <= self._errands.qsize() and self._needs_further_hand():
+    def send(self, visit: Visit, serve: Serve) -> None:
+        """Queue a visit for the thread that is free first, and start a further one if needed."""
+        if not self._is_one_idle() and self._needs_a_further_one():
             self._start(serve)
-        self._errands.put(errand)
+        self._waiting.append(visit)
+        self._came.notify()
 
     def _start(self, serve: Serve) -> None:
-        hand = Hand()
-        name = f"lazycron-tick-{len(self._hands) + 1}"
-        thread = threading.Thread(target=serve, args=(self, hand), name=name, daemon=True)
+        made = TickThread()
+        name = f"lazycron-tick-{len(self.ours) + 1}"
+        thread = threading.Thread(target=serve, args=(self, made), name=name, daemon=True)
         thread.start()
         # Only now: a thread that could not be started must not be counted as an idle one.
-        hand.ident = thread.ident
-        self._hands.append(hand)
+        made.ident = thread.ident
+        self.ours.append(made)
 
     def close(self) -> None:
         """Begin nothing new: who waits for a tick that has not begun is told so."""
         self.is_closed = True
-        with suppress(Empty):
-            while True:
-                waiting = self._errands.get_nowait()
-                if waiting is not None:
-                    waiting.report.cancel()
-        for _ in self._hands:
-            self._errands.put(None)
+        for visit in self._waiting:
+            visit.report.cancel()
+        self._waiting.clear()
+        self._came.notify_all()
 
-    def receive(self, guest: Hand) -> bool:
+    def receive(self, own: TickThread) -> bool:
         """Let a request's own thread tick, unless a tick is under way or four are."""
-        if self.under_way() is not None or len(self._guests) >= MOST_THREADS:
+        if self.under_way() is not None or len(self._of_requests) >= MOST_THREADS:
             return False
-        self._guests.append(guest)
+        self._of_requests.append(own)
         return True
 
     # without it
 
-    def dismiss(self, guest: Hand) -> None:
+    def dismiss(self, own: TickThread) -> None:
         """Let a request's thread go."""
         with self.lock:
-            self._guests.remove(guest)
+            self._of_requests.remove(own)
 
-    def take(self, hand: Hand) -> Errand | None:
-        """Wait for the next errand; None: there will be none."""
-        errand = self._errands.get()
-        with self.lock:
-            hand.errand = errand
-        return errand
+    def take(self, one: TickThread) -> Visit | None:
+        """Wait for the next visit; None: there will be none."""
+        with self._came:
+            self._came.wait_for(lambda: self._waiting or self.is_closed)
+            one.visit = self._waiting.popleft() if self._waiting else None
+            return one.visit
 
-    def put_down(self, hand: Hand) -> None:
-        """Be idle again; a report that nobody has made is cancelled."""
+    def put_down(self, one: TickThread) -> None:
+        """Be idle again; a report that was not made is cancelled."""
         with self.lock:
-            if hand.errand is not None:
-                hand.errand.report.cancel()
-            hand.errand = hand.activity = None
+            if one.visit is not None:
+                one.visit.report.cancel()
+            one.visit = one.activity = None

@@ -15,7 +15,7 @@ from lazycron.schema import metadata
 from lazycron.testing import ManualClock
 from lazycron.tick.why import Reason
 from lazycron.verbs.operator import note_action
-from lazycron.web.look import trigger_of
+from lazycron.web.look import watcher_of
 from tests.conftest import MakeCron
 from tests.scenes import claim_by_name
 from tests.tables import put_rows
@@ -146,7 +146,7 @@ def visit(cron: LazyCron, *, stall: bool = False) -> None:
     if stall:
         cron._parts.facts.beat(cron.settings.clock.now())
     else:
-        trigger_of(cron).look_here("traffic")
+        watcher_of(cron).look_here("traffic")
 
 
 def due(scene: Scene) -> LazyCron:

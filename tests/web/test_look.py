@@ -21,8 +21,9 @@ from lazycron.asgi import LazyCronMiddleware as Asgi
 from lazycron.asgi import Receive, Scope, Send
 from lazycron.testing import ManualClock
 from lazycron.web import look as trigger_module
-from lazycron.web.look import Trigger, trigger_of
-from lazycron.web.threads import MOST_THREADS, Errand
+from lazycron.web.look import Watcher, watcher_of
+from lazycron.web.threads import MOST_THREADS
+from lazycron.web.threads import Visit as UrlVisit
 from lazycron.wsgi import Environ, StartResponse
 from lazycron.wsgi import LazyCronMiddleware as Wsgi
 from tests.conftest import SECRET, MakeCron
@@ -180,9 +181,9 @@ def test_no_thread_and_no_connection_is_made_before_the_first_request(sqlite: UR
 
 def test_all_edges_of_a_lazycron_share_one_trigger(cron: LazyCron) -> None:
     """Whichever edge looks, looks for all; the trigger goes with its LazyCron."""
-    assert trigger_of(cron) is trigger_of(cron)
-    assert cron._edge.wake == trigger_of(cron).wake
-    assert trigger_of(cron) is not trigger_of(LazyCron())
+    assert watcher_of(cron) is watcher_of(cron)
+    assert cron._edge.wake == watcher_of(cron).wake
+    assert watcher_of(cron) is not watcher_of(LazyCron())
 
 
 def test_ticks_of_visitors_stand_back_for_as_long_as_the_last_one_took(
@@ -224,7 +225,7 @@ def test_a_long_tick_keeps_visitors_away_for_twenty_seconds_at_most(
     visit()
     clock.tick(60)
     visit()
-    assert trigger_of(cron).look_again_at - clock.monotonic() <= 20
+    assert watcher_of(cron).look_again_at - clock.monotonic() <= 20
     clock.tick(20)
     visit()
     assert len(began) == 2
@@ -427,8 +428,8 @@ def test_there_are_four_tick_threads_at_most(
         if number < MOST_THREADS:
             until(partial(hanging, stuck, number + 1))
         clock.tick(21)
-    crew = trigger_of(cron)._crew()
-    assert len(crew._hands) == MOST_THREADS
+    threads = watcher_of(cron)._threads()
+    assert len(threads.ours) == MOST_THREADS
     assert sum(one.begun.is_set() for one in stuck) == MOST_THREADS
     for one in stuck:
         one.go.set()
@@ -456,7 +457,7 @@ def test_a_url_hit_while_all_tick_threads_hang_is_told_so(
     for one in stuck:
         one.go.set()
     at_rest(cron)
-    assert trigger_of(cron).tick(None).result(DEADLINE).runs[0].task == f"stuck_{MOST_THREADS}"
+    assert watcher_of(cron).tick(None).result(DEADLINE).runs[0].task == f"stuck_{MOST_THREADS}"
     assert "hanging_ticks" not in [one.name for one in cron.check()]
 
 
@@ -465,17 +466,17 @@ def test_a_url_hit_that_waits_for_a_thread_is_not_shared_once_all_hang(
 ) -> None:
     """Its own report comes when a thread is free again; later hits are told at once."""
     stuck = [hang(f"stuck_{number}") for number in range(MOST_THREADS)]
-    trigger = trigger_of(cron)
+    watcher = watcher_of(cron)
     visitor(cron)()
     clock.tick(60)
     for number in range(MOST_THREADS):
-        trigger.tick(None)
+        watcher.tick(None)
         until(partial(hanging, stuck, number + 1))
         clock.tick(21)
-    crew = trigger._crew()
-    waiting = crew._url = Errand("url")
-    crew._errands.put(waiting)
-    assert trigger.tick(None).cancelled()
+    threads = watcher._threads()
+    waiting = threads._url = UrlVisit("url")
+    threads._waiting.append(waiting)
+    assert watcher.tick(None).cancelled()
     assert not waiting.report.done()
     stuck[0].go.set()
     assert [run.task for run in waiting.report.result(DEADLINE).runs] == ["stuck_0"]
@@ -490,14 +491,14 @@ def test_a_url_hit_while_a_task_hangs_ticks_in_a_further_thread(
     """It does not wait for the hanging tick's report."""
     stuck = hang("a_stuck")
     runs = register(cron, "b_minute")
-    trigger = trigger_of(cron)
-    trigger.tick(None).result(DEADLINE)
+    watcher = watcher_of(cron)
+    watcher.tick(None).result(DEADLINE)
     clock.tick(60)
-    first = trigger.tick(None)
+    first = watcher.tick(None)
     assert stuck.begun.wait(DEADLINE)
-    assert trigger.tick(None) is first  # not hanging yet: shared
+    assert watcher.tick(None) is first  # not hanging yet: shared
     clock.tick(21)
-    second = trigger.tick(None).result(DEADLINE)
+    second = watcher.tick(None).result(DEADLINE)
     assert [run.task for run in second.runs] == ["b_minute"]
     assert runs == ["b_minute"]
     assert not first.done()
@@ -515,7 +516,7 @@ def test_a_hit_during_a_visitors_tick_gets_that_ticks_report(
     clock.tick(60)
     call_wsgi(app, environ_of("/"))
     assert slow.begun.wait(DEADLINE)
-    report = trigger_of(cron).tick(None)
+    report = watcher_of(cron).tick(None)
     slow.go.set()
     runs = report.result(DEADLINE).runs
     assert [(run.task, run.trigger) for run in runs] == [("slow", "traffic")]
@@ -526,12 +527,12 @@ def test_a_hundred_hits_at_once_are_one_tick(
 ) -> None:
     """Before the tick has begun and while it runs they all wait for the same report."""
     slow = hang("slow")
-    trigger = trigger_of(cron)
-    trigger.tick(None).result(DEADLINE)
+    watcher = watcher_of(cron)
+    watcher.tick(None).result(DEADLINE)
     clock.tick(60)
-    reports = [trigger.tick(None) for _ in range(50)]
+    reports = [watcher.tick(None) for _ in range(50)]
     assert slow.begun.wait(DEADLINE)
-    reports += [trigger.tick(None) for _ in range(50)]
+    reports += [watcher.tick(None) for _ in range(50)]
     assert len(set(map(id, reports))) == 1
     slow.go.set()
     assert reports[0].result(DEADLINE).runs[0].task == "slow"
@@ -540,8 +541,8 @@ def test_a_hundred_hits_at_once_are_one_tick(
 def test_a_hit_in_the_head_start_of_anothers_tick_shares_it(
     cron: LazyCron, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The errand is taken by then, and its tick has not begun."""
-    trigger = trigger_of(cron)
+    """The visit is taken by then, and its tick has not begun."""
+    watcher = watcher_of(cron)
     asleep, awake = threading.Event(), threading.Event()
 
     def head_start(_: float) -> None:
@@ -549,14 +550,14 @@ def test_a_hit_in_the_head_start_of_anothers_tick_shares_it(
         awake.wait(DEADLINE)
 
     monkeypatch.setattr("lazycron.web.look.time.sleep", head_start)
-    first = trigger.tick(None)
+    first = watcher.tick(None)
     assert asleep.wait(DEADLINE)
-    assert trigger.tick(None) is first
+    assert watcher.tick(None) is first
     awake.set()
     first.result(DEADLINE)
     monkeypatch.undo()
     at_rest(cron)
-    assert trigger.tick(None) is not first
+    assert watcher.tick(None) is not first
     at_rest(cron)
 
 
@@ -632,7 +633,7 @@ def test_switched_off_visitors_run_nothing_and_the_url_does(
     clock.tick(60)
     visit()
     assert runs == []
-    report = trigger_of(cron).tick(None).result(DEADLINE)
+    report = watcher_of(cron).tick(None).result(DEADLINE)
     assert [run.task for run in report.runs] == ["minute"]
     clock.tick(60)
     assert [run.task for run in cron.run_due(trigger="cli").runs] == ["minute"]
@@ -685,10 +686,10 @@ def test_switched_off_by_the_environment_nothing_looks(
             clock.tick(61)
             visit()
     assert (statements, opened, cron.is_used) == ([], [], False)
-    trigger = trigger_of(cron)
-    trigger.tick(None).result(DEADLINE)
+    watcher = watcher_of(cron)
+    watcher.tick(None).result(DEADLINE)
     clock.tick(60)
-    trigger.tick(None).result(DEADLINE)
+    watcher.tick(None).result(DEADLINE)
     assert len(runs) == 1
 
 
@@ -823,34 +824,34 @@ def test_a_forked_child_uses_no_thread_queue_or_lock_of_its_parent(
     runs = register(cron)
     visit = visitor(cron)
     visit()
-    trigger, parent = trigger_of(cron), trigger_of(cron)._crew()
+    watcher, parent = watcher_of(cron), watcher_of(cron)._threads()
     parts = cron._parts
     # Another thread of the parent held this lock at the fork. Both are undone before the teardown.
     with parent.lock, monkeypatch.context() as patched:
         patched.setattr(os, "getpid", lambda: 4_000_000)
         visit()
-        assert trigger._crew() is not parent
+        assert watcher._threads() is not parent
         assert cron._parts is not parts
         clock.tick(60)
         visit()
         assert runs == ["minute"]
 
 
-def test_two_first_requests_at_once_make_one_crew(cron: LazyCron) -> None:
+def test_two_first_requests_at_once_make_one_set_of_threads(cron: LazyCron) -> None:
     """However the threads interleave: one lock, one queue, one thread."""
-    trigger, gate = trigger_of(cron), threading.Barrier(8)
-    crews: list[Any] = []
+    watcher, gate = watcher_of(cron), threading.Barrier(8)
+    made: list[Any] = []
 
     def race() -> None:
         gate.wait()
-        crews.append(trigger._crew())
+        made.append(watcher._threads())
 
     threads = [threading.Thread(target=race) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(map(id, crews))) == 1
+    assert len(set(map(id, made))) == 1
 
 
 # the end
@@ -861,7 +862,7 @@ def test_a_drain_waits_for_the_running_task_and_lets_nothing_begin(
 ) -> None:
     """The run is recorded; requests after it look no more, and the URL is told so."""
     slow = hang("slow")
-    app, trigger = Wsgi(hello_wsgi, cron), trigger_of(cron)
+    app, watcher = Wsgi(hello_wsgi, cron), watcher_of(cron)
     visitor(cron)()
     clock.tick(60)
     call_wsgi(app, environ_of("/"))
@@ -869,24 +870,24 @@ def test_a_drain_waits_for_the_running_task_and_lets_nothing_begin(
     ended = threading.Event()
 
     def end() -> None:
-        trigger.drain()
+        watcher.drain()
         ended.set()
 
     drain = threading.Thread(target=end)
     drain.start()
-    until(lambda: trigger._crew().is_closed)
+    until(lambda: watcher._threads().is_closed)
     assert not ended.is_set()
     slow.go.set()
     drain.join(DEADLINE)
     assert cron.history("slow")[0].status == "ok"
     clock.tick(60)
     call_wsgi(app, environ_of("/"))
-    assert trigger.tick(None).cancelled()
-    until(lambda: not any(one.is_alive() for one in _threads_of(trigger)))
+    assert watcher.tick(None).cancelled()
+    until(lambda: not any(one.is_alive() for one in _threads_of(watcher)))
 
 
-def _threads_of(trigger: Trigger) -> list[threading.Thread]:
-    idents = {hand.ident for hand in trigger._crew()._hands}
+def _threads_of(watcher: Watcher) -> list[threading.Thread]:
+    idents = {hand.ident for hand in watcher._threads().ours}
     return [one for one in threading.enumerate() if one.ident in idents]
 
 
@@ -901,7 +902,7 @@ def test_a_drain_waits_no_longer_than_it_was_told(
     call_wsgi(Wsgi(hello_wsgi, cron), environ_of("/"))
     assert slow.begun.wait(DEADLINE)
     begun = time.monotonic()
-    trigger_of(cron).drain()
+    watcher_of(cron).drain()
     assert 0.2 <= time.monotonic() - begun < 2
     slow.go.set()
 
@@ -923,12 +924,12 @@ def test_a_look_that_has_only_its_head_start_begins_no_run_after_a_drain(
     call_wsgi(Wsgi(hello_wsgi, cron), environ_of("/"))
     assert asleep.wait(DEADLINE)
     monkeypatch.undo()
-    trigger = trigger_of(cron)
-    waiting = trigger.tick(None)
-    trigger.drain()
+    watcher = watcher_of(cron)
+    waiting = watcher.tick(None)
+    watcher.drain()
     assert waiting.cancelled()
     awake.set()
-    until(lambda: not _threads_of(trigger))
+    until(lambda: not _threads_of(watcher))
     assert runs == []
 
 
@@ -938,8 +939,8 @@ def test_a_process_that_was_drained_can_be_opened_again(cron: LazyCron, clock: M
     visit = visitor(cron)
     visit()
     for _ in range(2):
-        trigger_of(cron).drain()
-        trigger_of(cron).open()
+        watcher_of(cron).drain()
+        watcher_of(cron).open()
         clock.tick(60)
         visit()
     assert len(runs) == 2
@@ -970,7 +971,7 @@ def test_what_is_closed_leaves_no_thread_and_is_freed(
     for number in range(5):
         cron = LazyCron(f"sqlite:///{tmp_path}/{number}.db", secret=SECRET, clock=clock)
         cron.task(every="minute", name="minute")(lambda: None)
-        made += [ref(cron), ref(trigger_of(cron))]
+        made += [ref(cron), ref(watcher_of(cron))]
         for _ in range(2):
             serve(cron, edge)
             clock.tick(60)
@@ -998,7 +999,7 @@ def test_what_is_closed_is_opened_by_its_next_request(cron: LazyCron, clock: Man
         assert len(runs) == number
     assert cron.close()
     clock.tick(60)
-    assert len(trigger_of(cron).tick(None).result(DEADLINE).runs) == 1
+    assert len(watcher_of(cron).tick(None).result(DEADLINE).runs) == 1
 
 
 def test_what_was_drained_is_not_opened_by_closing_it(cron: LazyCron, clock: ManualClock) -> None:
@@ -1006,22 +1007,22 @@ def test_what_was_drained_is_not_opened_by_closing_it(cron: LazyCron, clock: Man
     runs = register(cron)
     visit = visitor(cron)
     visit()
-    trigger_of(cron).drain()
+    watcher_of(cron).drain()
     assert cron.close()
     clock.tick(60)
     visit()
-    assert trigger_of(cron).tick(None).cancelled()
+    assert watcher_of(cron).tick(None).cancelled()
     assert runs == []
 
 
 def test_a_look_that_meets_the_closing_does_not_end_all_looks(cron: LazyCron) -> None:
     """It had the old crew in its hand."""
-    trigger = trigger_of(cron)
+    watcher = watcher_of(cron)
     visitor(cron)()
-    crew = trigger._crew()
+    threads = watcher._threads()
     cron.close()
-    assert not trigger._may_look(crew)
-    assert trigger.look_again_at == float("-inf")
+    assert not watcher._may_look(threads)
+    assert watcher.look_again_at == float("-inf")
 
 
 def test_async_tasks_run_in_a_loop_of_their_own_behind_wsgi(
@@ -1052,7 +1053,7 @@ def test_the_url_of_a_database_shows_in_no_log(
     register(cron)
     visitor(cron)()
     clock.tick(31)
-    trigger_of(cron).tick(None).exception(DEADLINE)
+    watcher_of(cron).tick(None).exception(DEADLINE)
     assert "a tick failed: OperationalError" in caplog.text
     assert "a_password" not in caplog.text
     assert "127.0.0.1" not in caplog.text

@@ -99,9 +99,9 @@ def test_no_prefixes_may_be_none() -> None:
 def test_one_prefix_may_be_a_text() -> None:
     """A tuple of one is easily forgotten, and letters are no prefixes."""
     mount = mounted(admin_paths="/admin/", skip_paths=["/static"])
-    assert mount.visit("/admin/users") == "admin"
-    assert mount.visit("/static/site.css") is None
-    assert mount.visit("/") == "traffic"
+    assert mount.visitor("/admin/users") == "admin"
+    assert mount.visitor("/static/site.css") is None
+    assert mount.visitor("/") == "traffic"
 
 
 def test_a_prefix_ends_at_a_slash() -> None:
@@ -109,19 +109,20 @@ def test_a_prefix_ends_at_a_slash() -> None:
     assert is_below("/admin", ("/admin",))
     assert is_below("/admin/", ("/admin",))
     assert not is_below("/administer", ("/admin",))
-    assert mounted(skip_paths=["/"]).visit("/anything") is None
+    assert mounted(skip_paths=["/"]).visitor("/anything") is None
 
 
 def test_skipping_is_stronger_than_the_admins() -> None:
     """Who says both means that nothing there triggers."""
-    assert mounted(admin_paths=["/admin"], skip_paths=["/admin/ping"]).visit("/admin/ping") is None
+    mount = mounted(admin_paths=["/admin"], skip_paths=["/admin/ping"])
+    assert mount.visitor("/admin/ping") is None
 
 
 def test_ticking_in_requests_leaves_visitors_alone_unless_told() -> None:
     """A visitor would wait for the tick."""
-    assert mounted(tick_in="request").visit("/") is None
-    assert mounted(tick_in="request", traffic=True).visit("/") == "traffic"
-    assert mounted(traffic=False).visit("/") is None
+    assert mounted(tick_in="request").visitor("/") is None
+    assert mounted(tick_in="request", traffic=True).visitor("/") == "traffic"
+    assert mounted(traffic=False).visitor("/") is None
 
 
 def test_a_secret_that_cannot_be_used_turns_the_url_off_and_shows_nowhere(
