@@ -453,7 +453,7 @@ def test_a_url_hit_while_all_tick_threads_hang_is_told_so(
         answer = call_wsgi(app, dict(url))
         assert (answer.status, b"all its tick threads hang" in answer.body) == (503, True)
     said = {one.name: one.text for one in cron.check()}
-    assert said["hanging_ticks"].startswith("4 ticks of this process hang in a task each")
+    assert said["hanging_ticks"].startswith("all 4 tick threads of this process hang in a task")
     for one in stuck:
         one.go.set()
     at_rest(cron)
