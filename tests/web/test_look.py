@@ -272,7 +272,9 @@ def test_a_spoilt_state_file_keeps_no_task_from_running(
         visit()
     assert len(runs) == 3
     assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) <= 1
-    assert bool(cron.check()) == (how == "unwritable")
+    # What may be somebody else's is left alone, and so is a folder.
+    left = how in ("binary", "foreign", "null", "huge", "unwritable")
+    assert bool(cron.check()) == left
 
 
 # tables
