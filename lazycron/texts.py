@@ -1,13 +1,18 @@
 """Texts as every database can store them: bounded, valid, and marked where they were cut."""
 
 import json
+import reprlib
+from itertools import islice
 from typing import Any
 
 MESSAGE_LENGTH = 480
 ERROR_LENGTH = 16_000
-RESULT_BYTES = 65_536
 SHOWN_LENGTH = 120
 ELLIPSIS = " … "
+# A text cut to so much or more says how long it was.
+TELLING_LENGTH = 200
+# At each end of a text, in lengths of the line made of it: it may hold many blanks.
+LOOKED_AT = 10
 
 Json = Any
 
@@ -23,13 +28,22 @@ def storable(text: str) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """Make a text storable and cut it in the middle, so that both ends remain readable."""
-    text = storable(text)
-    if len(text) <= length:
-        return text
-    kept = length - len(ELLIPSIS)
-    tail = kept // 2
-    return text[: kept - tail] + ELLIPSIS + text[len(text) - tail :]
+    """Make a text storable and cut it in the middle, so that both ends remain readable.
+
+    What is cut says how long the text was. However long it is, only its ends are looked at.
+    """
+    whole = len(text)
+    if whole <= 2 * length:
+        text = storable(text)
+        return text if len(text) <= length else _cut(text, text, length, whole)
+    return _cut(storable(text[:length]), storable(text[-length:]), length, whole)
+
+
+def _cut(head: str, tail: str, length: int, whole: int) -> str:
+    """Put the beginning of one text and the end of another around the mark of a cut."""
+    mark = f" … ({whole} characters in all) " if length >= TELLING_LENGTH else ELLIPSIS
+    kept = length - len(mark)
+    return head[: kept - kept // 2] + mark + tail[max(0, len(tail) - kept // 2) :]
 
 
 def visible(text: str) -> str:
@@ -39,9 +53,18 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def visible_json(text: str) -> str:
+    """Escape what a terminal would obey in a JSON text, which stays the same JSON."""
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
 def one_line(text: str, length: int = MESSAGE_LENGTH) -> str:
     """Shorten a message to one line of at most 480 characters."""
-    return shorten(" ".join(text.split()), length)
+    whole, longest = len(text), LOOKED_AT * length
+    if whole <= longest:
+        return shorten(" ".join(text.split()), length)
+    head, tail = text[:longest], text[-longest:]
+    return _cut(storable(" ".join(head.split())), storable(" ".join(tail.split())), length, whole)
 
 
 def to_json(value: Json) -> str:
@@ -55,7 +78,7 @@ def from_json(text: str | None) -> Json:
 
 
 def readable_json(text: str | None) -> Json:
-    """Read a JSON column for show; None where a hand has made it unreadable."""
+    """Read a JSON column for show; None where it was edited by hand and cannot be read."""
     try:
         return from_json(text)
     except (ValueError, RecursionError):
@@ -63,7 +86,7 @@ def readable_json(text: str | None) -> Json:
 
 
 def counters_from_json(text: str | None) -> dict[str, int]:
-    """Read a row's counters; what a hand has made unreadable counts from nothing again.
+    """Read a row's counters; edited by hand and unreadable, they count from nothing again.
 
     Refused, such a row would be first in line for ever, and nothing behind it would run.
     """
@@ -73,24 +96,54 @@ def counters_from_json(text: str | None) -> dict[str, int]:
     return {name: count for name, count in found.items() if isinstance(count, int)}
 
 
-def result_to_json(value: Json) -> str:
-    """Write a run's result as JSON, or a marked stand-in where it is none or too large."""
-    try:
-        text = to_json(value)
-    except Exception:  # noqa: BLE001 - encoding calls the methods of the task's own containers
-        return to_json({"lazycron": "not JSON", "repr": shorten(_repr(value), MESSAGE_LENGTH)})
-    if len(text) > RESULT_BYTES:
-        return to_json({"lazycron": "too large", "characters": len(text)})
-    return text
-
-
 def shown(value: object) -> str:
     """Write a refused value into an error's message: its repr, bounded, whatever it may raise."""
-    return shorten(_repr(value), SHOWN_LENGTH)
+    return shorten(bounded_repr(value), SHOWN_LENGTH)
 
 
-def _repr(value: object) -> str:
-    try:
+class _Bounded(reprlib.Repr):
+    """Writes a value as `repr` does, without writing what nobody will see of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = 8 * SHOWN_LENGTH
+        self.maxtuple = self.maxlist = self.maxarray = self.maxdict = SHOWN_LENGTH
+        self.maxset = self.maxfrozenset = self.maxdeque = SHOWN_LENGTH
+
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        del level
+        return repr(value[: self.maxstring])
+
+    repr_bytearray = repr_bytes
+
+    def repr_dict(self, value: dict[object, object], level: int) -> str:
+        if level <= 0 and value:
+            return "{...}"
+        pairs = [
+            f"{self.repr1(name, level - 1)}: {self.repr1(one, level - 1)}"
+            for name, one in islice(value.items(), self.maxdict)
+        ]
+        return "{" + ", ".join(pairs) + ("}" if len(pairs) == len(value) else ", ...}")
+
+    def repr_set(self, value: set[object], level: int) -> str:
+        if not value:
+            return "set()"
+        if level <= 0:
+            return "{...}"
+        some = [self.repr1(one, level - 1) for one in islice(value, self.maxset)]
+        return "{" + ", ".join(some) + ("}" if len(some) == len(value) else ", ...}")
+
+    def repr_instance(self, value: object, level: int) -> str:
+        del level
         return repr(value)
+
+
+_BOUNDED = _Bounded()
+
+
+def bounded_repr(value: object) -> str:
+    """Return a value's repr, whatever it may raise; of large built-in ones only the beginning."""
+    try:
+        return _BOUNDED.repr(value)
     except Exception as error:  # noqa: BLE001 - a task's object may raise anything here
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"

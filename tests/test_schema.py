@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import Connection, Engine, delete, insert, select, text
 from sqlalchemy.exc import IntegrityError, StatementError
 
+from lazycron.model.values import write_value
 from lazycron.schedules.shaped import Crontab
 from lazycron.schema import lazycron_setting, scheduled_task, task_run
-from lazycron.texts import result_to_json, shorten
+from lazycron.texts import shorten
 from tests.conftest import START
 
 
@@ -170,7 +171,7 @@ def test_the_longest_texts_fit(connection: Connection) -> None:
     crontab = Crontab(",".join(["10"] * 126) + " * * * *")
     assert len(crontab.text) == 400
     make_row(connection, "a", "", schedule=crontab.text, last_message=shorten("😀" * 999, 480))
-    result = result_to_json("x" * 65_534)
+    result = write_value("x" * 65_534, "result")
     connection.execute(
         insert(task_run).values(
             name="a",

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lazycron.durations import roughly
-from lazycron.texts import visible
+from lazycron.texts import visible, visible_json
 
 NOTHING = "-"
 BETWEEN = "  "
@@ -17,7 +17,12 @@ BETWEEN = "  "
 
 def as_json(value: Any, *, indent: int | None = 2) -> None:  # noqa: ANN401 - JSON's own terms
     """Print a value as JSON; moments become ISO texts in UTC."""
-    click.echo(json.dumps(value, indent=indent, default=_to_text, ensure_ascii=False))
+    click.echo(visible_json(in_json(value, indent=indent)))
+
+
+def in_json(value: Any, *, indent: int | None = None) -> str:  # noqa: ANN401 - as above
+    """Write a value as JSON, what JSON has no word for as text."""
+    return json.dumps(value, indent=indent, default=_to_text, ensure_ascii=False)
 
 
 def _to_text(value: object) -> str:

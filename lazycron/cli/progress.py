@@ -6,8 +6,7 @@ from contextlib import contextmanager, suppress
 
 import click
 
-from lazycron.cli.output import on_terminal
-from lazycron.texts import Json, to_json
+from lazycron.cli.output import in_json, on_terminal
 from lazycron.tick.tick import tell_nobody
 
 BETWEEN_LINES = 1.0
@@ -16,13 +15,13 @@ LONGEST = 40
 Progressed = Callable[[str, int | None, int | None], None]
 
 
-def in_words(progress: Json, done: int | None, total: int | None) -> str:
+def in_words(progress: object, done: int | None, total: int | None) -> str:
     """Write the last checkpoint in a few words; an empty text where there is none."""
     if done is not None:
         return f"{done} of {total}" if total is not None else f"{done} done"
     if progress is None:
         return ""
-    text = to_json(progress)
+    text = in_json(progress)
     return text if len(text) <= LONGEST else text[: LONGEST - 4] + " ..."
 
 

@@ -1,21 +1,20 @@
 """How a call ended becomes an outcome, in texts that every database can store."""
 
-import traceback
 from pathlib import PurePath
+from types import TracebackType
 
+from lazycron.errors import ArgumentsError
 from lazycron.executors.base import Execution
 from lazycron.executors.generators import Ended
+from lazycron.executors.tracebacks import text_of, traceback_of
 from lazycron.model.run import Postpone
 from lazycron.model.settle import Outcome, Status
-from lazycron.texts import (
-    ELLIPSIS,
-    ERROR_LENGTH,
-    MESSAGE_LENGTH,
-    one_line,
-    result_to_json,
-    shorten,
-    storable,
-)
+from lazycron.model.values import write_value
+from lazycron.texts import MESSAGE_LENGTH, one_line
+
+DONE = "Done."
+# Of what a run says, at the least, where its message has to say more.
+SAID_LENGTH = 100
 
 
 def to_outcome(ended: Ended, ms: int, execution: Execution) -> Outcome:
@@ -39,7 +38,7 @@ def failed(ended: Ended, ms: int, execution: Execution) -> Outcome:
     return Outcome(
         status=Status.FAILED,
         message=failure_message(error),
-        error=_traceback(error),
+        error=traceback_of(error),
         ms=ms,
         interrupted=error if stop or ended.real else None,
     )
@@ -60,11 +59,22 @@ def _paused(value: object, ms: int) -> Outcome:
 
 
 def _returned(value: object, ms: int) -> Outcome:
-    if value is None or (isinstance(value, str) and not value.strip()):
+    if value is None:
         return Outcome(status=Status.OK, ms=ms)
-    if isinstance(value, str):
-        return Outcome(status=Status.OK, message=one_line(value), ms=ms)
-    return Outcome(status=Status.OK, result=result_to_json(value), ms=ms)
+    # A subclass's own methods are the task's code.
+    text = str.__str__(value) if isinstance(value, str) else ""
+    try:
+        result = write_value(value, "result")
+    except Exception as error:  # noqa: BLE001 - a list may change while it is written
+        return Outcome(status=Status.OK, message=_unstored(text, error), ms=ms)
+    return Outcome(status=Status.OK, message=one_line(text) or DONE, result=result, ms=ms)
+
+
+def _unstored(text: str, error: Exception) -> str:
+    """Say what a run said, and why its result is not stored: its effects are done all the same."""
+    why = error.message if isinstance(error, ArgumentsError) else type(error).__name__
+    note = one_line(f"The result was not stored: {why}", MESSAGE_LENGTH - SAID_LENGTH)
+    return f"{one_line(text, MESSAGE_LENGTH - len(note) - 1) or DONE} {note}"
 
 
 def failure_message(error: BaseException) -> str:
@@ -72,27 +82,17 @@ def failure_message(error: BaseException) -> str:
 
     The file and line are where the error was raised.
     """
-    place = ""
-    frames = traceback.extract_tb(error.__traceback__)
-    if frames:
-        place = f"({PurePath(frames[-1].filename).name}:{frames[-1].lineno})"
-    words = _text(error).split()
-    text = " ".join([f"{type(error).__name__}:", *words]) if words else type(error).__name__
-    place = storable(" ".join(place.split()))
-    place = f" {place}"[-MESSAGE_LENGTH // 2 :] if place else ""
-    return shorten(text, MESSAGE_LENGTH - len(place)) + place
+    place = _place(error.__traceback__)
+    name = one_line(type(error).__name__, SAID_LENGTH)
+    text = one_line(text_of(error), MESSAGE_LENGTH - len(name) - len(": ") - len(place))
+    return f"{name}: {text}{place}" if text else f"{name}{place}"
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return storable(str(error))
-    except BaseException as second:  # noqa: BLE001 - __str__ is the task's own code
-        return f"its text raised {type(second).__name__}"
-
-
-def _traceback(error: BaseException) -> str:
-    try:
-        lines = traceback.format_exception(error)
-    except BaseException as second:  # noqa: BLE001 - formatting calls the task's own __str__
-        return f"{type(error).__name__}{ELLIPSIS}its traceback raised {type(second).__name__}"
-    return shorten("".join(lines), ERROR_LENGTH)
+def _place(trace: TracebackType | None) -> str:
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    name = PurePath(trace.tb_frame.f_code.co_filename).name
+    place = one_line(f"({name}:{trace.tb_lineno})", MESSAGE_LENGTH // 2)
+    return f" {place}"

@@ -1,46 +1,14 @@
 """A job's arguments: checked against the function, stored as JSON, and back as what they were."""
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
 from lazycron.errors import ArgumentsError
-from lazycron.texts import Json, from_json, shown, to_json
-
-MOST_BYTES = 65_536
-MOST_DEPTH = 50
-# Python reads and writes no longer whole numbers than this as text.
-MOST_DIGITS = 4300
-TOO_LARGE = 10**MOST_DIGITS
-# Marks what JSON has no word for; a mapping of the caller's that has this key is marked itself.
-TAG = "$"
-# A naive datetime in the hour that comes twice, the second time: ISO has no word for it.
-FOLD = "datetime fold"
-ACCEPTED = (
-    "text, numbers, booleans, None, lists, tuples, dicts with text keys, "
-    "datetimes, dates, UUIDs and Decimals"
-)
-
-_WRITERS: Mapping[type, tuple[str, Callable[[Any], str]]] = {
-    datetime: ("datetime", datetime.isoformat),
-    date: ("date", date.isoformat),
-    UUID: ("uuid", str),
-    Decimal: ("decimal", str),
-}
-UNCHANGING = frozenset({bool, int, float, str, *_WRITERS})
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "datetime": datetime.fromisoformat,
-    FOLD: lambda text: datetime.fromisoformat(text).replace(fold=1),
-    "date": date.fromisoformat,
-    "uuid": UUID,
-    "decimal": Decimal,
-}
+from lazycron.model.values import UNCHANGING, Writer, check_size, read_tagged
+from lazycron.texts import from_json, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +31,16 @@ def write_arguments(arguments: Arguments, names: Sequence[str] = ()) -> str:
     which names the argument, for what would not come back as what it was.
     """
     named = arguments.kwargs or {}
+    write = Writer("a job's arguments", "the arguments take").write
     content = {
         "args": [
-            _write(value, f"argument {names[n] if n < len(names) else n + 1}", 0)
+            write(value, f"argument {names[n] if n < len(names) else n + 1}")
             for n, value in enumerate(arguments.args)
         ],
-        "kwargs": {name: _write(value, f"argument {name}", 0) for name, value in named.items()},
+        "kwargs": {name: write(value, f"argument {name}") for name, value in named.items()},
     }
     text = to_json(content)
-    size = len(text.encode())
-    if size > MOST_BYTES:
-        message = (
-            f"the arguments take {size} bytes as JSON, more than {MOST_BYTES}; store them "
-            "elsewhere and pass where"
-        )
-        raise ArgumentsError(message)
+    check_size("the arguments take", len(text))
     return text if arguments.key is None else to_json(content | {"key": arguments.key})
 
 
@@ -87,8 +50,8 @@ def read_arguments(text: str | None) -> Arguments:
         return NONE
     found = from_json(text)
     return Arguments(
-        args=tuple(_read(value) for value in found.get("args", ())),
-        kwargs={name: _read(value) for name, value in found.get("kwargs", {}).items()},
+        args=tuple(read_tagged(value) for value in found.get("args", ())),
+        kwargs={name: read_tagged(value) for name, value in found.get("kwargs", {}).items()},
         key=found.get("key"),
     )
 
@@ -96,94 +59,6 @@ def read_arguments(text: str | None) -> Arguments:
 def is_snapshot(value: object) -> bool:
     """Tell whether nobody can change a value after it was written."""
     return value is None or type(value) in UNCHANGING
-
-
-def _write(value: object, where: str, depth: int) -> Json:
-    kind = type(value)
-    if depth > MOST_DEPTH:
-        raise _refusal(where, f"is nested deeper than {MOST_DEPTH}")
-    # Exact types: a subclass would come back as something else.
-    if value is None or kind is bool:
-        return value
-    if kind in _WRITERS:
-        tag, write = _WRITERS[kind]
-        if isinstance(value, datetime) and value.fold and value.tzinfo is None:
-            tag = FOLD
-        try:
-            return {TAG: tag, "value": write(value)}
-        except Exception:  # noqa: BLE001 - a time zone is the caller's own code
-            raise _refusal(where, f"cannot be written: {shown(value)}") from None
-    writer = _CONTAINERS.get(kind)
-    if writer is None:
-        raise _refusal(where, f"is a {kind.__module__}.{kind.__qualname__}, {shown(value)}")
-    return writer(value, where, depth)
-
-
-def _write_int(value: int, where: str, depth: int) -> int:
-    del depth
-    if not -TOO_LARGE < value < TOO_LARGE:
-        raise _refusal(where, f"has more than {MOST_DIGITS} digits")
-    return value
-
-
-def _write_float(value: float, where: str, depth: int) -> Json:
-    del depth
-    if not math.isfinite(value):
-        raise _refusal(where, f"is {value!r}, which JSON has no word for")
-    return value
-
-
-def _write_list(value: Sequence[object], where: str, depth: int) -> Json:
-    return [_write(one, f"{where}[{n}]", depth + 1) for n, one in enumerate(value)]
-
-
-def _write_tuple(value: Sequence[object], where: str, depth: int) -> Json:
-    return {TAG: "tuple", "value": _write_list(value, where, depth)}
-
-
-def _write_text(value: str, where: str, depth: int) -> str:
-    # JSON escapes what a database might refuse: NUL characters and lone surrogates.
-    del where, depth
-    return value
-
-
-def _write_mapping(value: dict[object, object], where: str, depth: int) -> Json:
-    written = {}
-    for name, one in value.items():
-        if type(name) is not str:
-            raise _refusal(where, f"has the key {shown(name)}, which is no text")
-        written[name] = _write(one, f"{where}[{shown(name)}]", depth + 1)
-    return {TAG: "dict", "value": written} if TAG in written else written
-
-
-_CONTAINERS: Mapping[type, Callable[[Any, str, int], Json]] = {
-    str: _write_text,
-    int: _write_int,
-    float: _write_float,
-    list: _write_list,
-    tuple: _write_tuple,
-    dict: _write_mapping,
-}
-
-
-def _refusal(where: str, what: str) -> ArgumentsError:
-    return ArgumentsError(f"{where} {what}; a job's arguments may be {ACCEPTED}")
-
-
-def _read(value: Json) -> Any:  # noqa: ANN401 - whatever the caller passed
-    if isinstance(value, list):
-        return [_read(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    tag = value.get(TAG)
-    if tag is None:
-        return {name: _read(one) for name, one in value.items()}
-    inner = value["value"]
-    if tag == "tuple":
-        return tuple(_read(one) for one in inner)
-    if tag == "dict":
-        return {name: _read(one) for name, one in inner.items()}
-    return _READERS[tag](inner)
 
 
 def check_call(

@@ -9,7 +9,7 @@ from lazycron.clock import to_moment
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import ArgumentsError, ConfigurationError, ScheduleError
 from lazycron.schema import NAME_LENGTH
-from lazycron.texts import Json, shown
+from lazycron.texts import shown
 
 OnConflict = Literal["keep", "replace", "raise"]
 JobState = Literal["waiting", "running", "dead"]
@@ -38,7 +38,7 @@ class Job:
     created: bool | None = None
     attempts: int = 0
     message: str | None = None
-    progress: Json = None
+    progress: Any = None
     done: int | None = None
     total: int | None = None
 
@@ -49,11 +49,12 @@ class JobResult:
 
     `status` is "waiting", "running", "dead", or, once its row is gone, its last run's ("ok");
     "unknown" where neither row nor run is there (any more). `value` is what the function returned,
-    `message` what its last run said, and `error` the same of one that failed or was lost.
+    a text too. `message` is what its last run said, and `error` the same of one that failed or was
+    lost.
     """
 
     status: str
-    value: Json = None
+    value: Any = None
     error: str | None = None
     message: str | None = None
 

@@ -5,13 +5,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import LeaseLostError
 from lazycron.model.once import AsyncOnce, Once
 from lazycron.model.settle import Claim
-from lazycron.texts import RESULT_BYTES, Json, from_json, shown, to_json
+from lazycron.model.values import read_value, write_value
+from lazycron.texts import shown
 
 LARGEST_COUNT = 2**63 - 1
 
@@ -83,9 +84,9 @@ class Run:
         self.deadline = deadline
 
     @property
-    def progress(self) -> Json:
+    def progress(self) -> Any:  # noqa: ANN401 - whatever the task stored
         """The last checkpoint of this or an earlier attempt; None where there is none."""
-        return from_json(self._progress)
+        return read_value(self._progress)
 
     @property
     def idempotency_key(self) -> str:
@@ -102,25 +103,25 @@ class Run:
         )
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
-    def checkpoint(self, value: Json, *, done: int | None = None, total: int | None = None) -> None:
+    def checkpoint(
+        self, value: object, *, done: int | None = None, total: int | None = None
+    ) -> None:
         """Store how far the run has come, and renew its lease.
 
-        `value` is JSON of at most 64 KiB; a later attempt finds it as `run.progress`. `done` and
-        `total` are whole numbers, shown to people. Raises TypeError or ValueError where one is
-        not, and LeaseLostError once the row is somebody else's: the run should end then.
+        `value` may be what a job's arguments may be, up to 64 KiB as JSON; a later attempt finds it
+        as `run.progress`. `done` and `total` are whole numbers, shown to people. Raises
+        ArgumentsError for another value, ValueError for another number, and LeaseLostError once
+        the row is somebody else's: the run should end then.
         """
         for name, count in (("done", done), ("total", total)):
             _check_count(name, count)
-        text = to_json(value)
-        if len(text.encode()) > RESULT_BYTES:
-            message = f"a checkpoint of {len(text.encode())} bytes is above {RESULT_BYTES}"
-            raise ValueError(message)
+        text = write_value(value, "checkpoint")
         if not self._callbacks.save(text, done, total):
             raise LeaseLostError
         self._progress = text
 
     async def acheckpoint(
-        self, value: Json, *, done: int | None = None, total: int | None = None
+        self, value: object, *, done: int | None = None, total: int | None = None
     ) -> None:
         """Do what `checkpoint` does, from a coroutine."""
         await asyncio.to_thread(self.checkpoint, value, done=done, total=total)

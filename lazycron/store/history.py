@@ -20,12 +20,12 @@ from sqlalchemy import (
 )
 
 from lazycron.model.settle import LATE_AFTER, RECURRING, Settlement, Status
+from lazycron.model.values import readable_value
 from lazycron.schema import UTCDateTime
 from lazycron.schema import task_run as r
 from lazycron.store.driver.database import Database
 from lazycron.store.driver.prepared import AnyRow
 from lazycron.store.driver.transaction import Transactions
-from lazycron.texts import Json, readable_json
 
 SLICE = 1000
 
@@ -49,7 +49,7 @@ class RunRecord:
     pid: int | None
     message: str | None
     error: str | None
-    result: Json
+    result: Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -207,7 +207,7 @@ def to_record(row: AnyRow) -> RunRecord:
         pid=row.pid,
         message=row.message,
         error=row.error,
-        result=readable_json(row.result),
+        result=readable_value(row.result),
     )
 
 

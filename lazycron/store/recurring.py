@@ -25,11 +25,12 @@ from sqlalchemy import (
 )
 
 from lazycron.model.settle import RECURRING
+from lazycron.model.values import readable_value
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.driver.database import Database
 from lazycron.store.driver.prepared import AnyRow
-from lazycron.texts import Json, counters_from_json, readable_json, to_json
+from lazycron.texts import counters_from_json, to_json
 
 BY_NAME = and_(t.c.name == bindparam("p_name"), t.c.key == RECURRING)
 
@@ -55,7 +56,7 @@ class TaskRow:
     failures: int
     losses: int
     attempts: int
-    progress: Json
+    progress: Any
     progress_done: int | None
     progress_total: int | None
     counters: dict[str, int]
@@ -95,7 +96,7 @@ def select_known(names: Sequence[str]) -> Select[Any]:
 def to_row(row: AnyRow) -> TaskRow:
     """Read a table row."""
     values = row._asdict()
-    values["progress"] = readable_json(values["progress"])
+    values["progress"] = readable_value(values["progress"])
     values["counters"] = counters_from_json(values["counters"])
     return TaskRow(**values)
 

@@ -7,8 +7,9 @@ from lazycron.errors import BusyError, ConfigurationError, KeyTakenError, Unknow
 from lazycron.model.arguments import Arguments, read_arguments
 from lazycron.model.job import JOB_STATES, Job, JobResult
 from lazycron.model.settle import State, Status
+from lazycron.model.values import readable_value
 from lazycron.store import DatabaseError, JobRow
-from lazycron.texts import readable_json, shown
+from lazycron.texts import shown
 from lazycron.verbs.base import check_limit, manage, on_tables, ready
 from lazycron.wiring import Parts
 
@@ -125,7 +126,7 @@ def to_job(row: JobRow) -> Job:
         status=status,
         attempts=row.attempts,
         message=row.last_message,
-        progress=readable_json(row.progress),
+        progress=readable_value(row.progress),
         done=row.progress_done,
         total=row.progress_total,
     )

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from lazycron.errors import ScheduleError
 from lazycron.model.task import Task
+from lazycron.model.values import readable_value
 from lazycron.schedules.shaped import parse
 from lazycron.store import Counted, JobCounts, RunRecord, TaskRow
-from lazycron.texts import Json, readable_json
 from lazycron.tick.why import Why
 from lazycron.verbs.base import Moment, manage, moment_of, on_tables
 from lazycron.wiring import Parts
@@ -53,7 +54,7 @@ class TaskStatus:
     due: bool
     late: bool
     known: bool
-    progress: Json
+    progress: Any
     counters: dict[str, int]
     progress_done: int | None = None
     progress_total: int | None = None
@@ -115,7 +116,7 @@ def status_of(
         due=jobs.next is not None and jobs.next <= now,
         late=False,
         known=task is not None,
-        progress=readable_json(jobs.progress),
+        progress=readable_value(jobs.progress),
         progress_done=jobs.progress_done,
         progress_total=jobs.progress_total,
         counters=_counters(counters, jobs, refused),

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from lazycron import Run
 from lazycron.errors import ArgumentsError
 from lazycron.model.arguments import (
-    MOST_BYTES,
-    MOST_DIGITS,
     Arguments,
     check_call,
     complete_call,
     read_arguments,
     write_arguments,
 )
+from lazycron.model.values import MOST_BYTES, MOST_DIGITS
 
 PLUS_TWO = timezone(timedelta(hours=2))
 PLAIN = [
