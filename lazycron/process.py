@@ -96,6 +96,10 @@ class Facts:
         return self.floor if monotonic < self.floor_until else EPOCH
 
 
+def _nothing() -> None:
+    """Close nothing: this process goes on."""
+
+
 class Activity:
     """Counts ticks and runs, so that others can wait for them or find one hanging."""
 
@@ -103,6 +107,8 @@ class Activity:
         self.stopping = threading.Event()
         self._monotonic = monotonic
         self._ticks = 0
+        self._users = 0
+        self._last_out: Callable[[], None] = _nothing
         self._idle = threading.Condition()
         self._run_began: dict[int, float] = {}
         self._in_a_task: dict[int, float] = {}
@@ -110,14 +116,33 @@ class Activity:
     @contextmanager
     def in_a_tick(self) -> Iterator[None]:
         """Count a tick for the time of this block."""
+        with self.in_use():
+            with self._idle:
+                self._ticks += 1
+            try:
+                yield
+            finally:
+                with self._idle:
+                    self._ticks -= 1
+                    self._idle.notify_all()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Count who uses the database for the time of this block: a tick, a look, a renewal."""
         with self._idle:
-            self._ticks += 1
+            self._users += 1
         try:
             yield
         finally:
             with self._idle:
-                self._ticks -= 1
-                self._idle.notify_all()
+                self._users -= 1
+                is_last = self._users == 0
+            if is_last:
+                self._last_out()
+
+    def close_behind(self, close: Callable[[], None]) -> None:
+        """Let the last user close what it has opened again: it outlived the drain."""
+        self._last_out = close
 
     def in_a_run(self) -> AbstractContextManager[None]:
         """Note that this thread is in a run for the time of the block that is entered with it.

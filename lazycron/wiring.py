@@ -16,6 +16,7 @@ from lazycron.logfile import LogFile
 from lazycron.migrate import is_current, migrate
 from lazycron.model.registry import Registry
 from lazycron.model.run import MakeAsyncOnce, MakeOnce
+from lazycron.model.settle import Claim
 from lazycron.process import Activity, Facts
 from lazycron.settings import Settings
 from lazycron.statefile import State, StateFile
@@ -85,6 +86,7 @@ class Parts:
         """Let the database's connections go, and the renewal thread once no run needs it."""
         self.leases.stop()
         self.store.close()
+        self.runner.activity.close_behind(self.store.close)
 
 
 class PerProcess:
@@ -167,9 +169,14 @@ def wire(
 
     def outlived() -> None:
         logfile.flush()
-        refresh.refresh(Moments(reference))
+        with activity.in_use():
+            refresh.refresh(Moments(reference))
 
-    leases = Leases(store.renew, outlived, clock)
+    def renew(claim: Claim, until: datetime) -> bool:
+        with activity.in_use():
+            return store.renew(claim, until)
+
+    leases = Leases(renew, outlived, clock)
     running = Running(
         store=store,
         registry=registry,
@@ -179,7 +186,12 @@ def wire(
         lease_of=sync.lease_of,
         leases=leases,
         executor=ThreadExecutor(),
-        recorder=Recorder(store, registry.policy_of, logfile, clock.monotonic),
+        recorder=Recorder(
+            store=store,
+            policy_of=registry.policy_of,
+            logfile=logfile,
+            monotonic=clock.monotonic,
+        ),
         once=once,
         aonce=aonce,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, QueuePool
 
 from lazycron import Budget, LazyCron, Retry, Run
 from lazycron.errors import (
@@ -306,6 +306,32 @@ def test_close_waits_for_the_run_under_way_and_starts_no_other(
     assert report.stopped_by == "shutdown"
     assert cron.close() is True
     assert [run.task for run in cron.run_due().runs] == ["second"]
+
+
+def test_a_run_that_outlives_close_leaves_no_connection_open(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """It opens connections again to record what it came to; the last one out closes them."""
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    cron.task(every="minute", name="slow")(slow)
+    cron.run_due()
+    store = cron._parts.store
+    clock.tick("60s")
+    ticking = threading.Thread(target=cron.run_due)
+    ticking.start()
+    assert entered.wait(10)
+    assert cron.close(timeout=0) is False
+    go_on.set()
+    ticking.join(10)
+    pool = store.engine.pool
+    assert isinstance(pool, QueuePool)
+    assert (pool.checkedin(), pool.checkedout()) == (0, 0)
+    assert cron.history()[0].status == "ok"
 
 
 def test_aclose_is_a_shutdown_hook_of_every_framework(

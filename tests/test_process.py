@@ -94,3 +94,15 @@ def test_a_run_within_a_run_counts_from_the_outer_ones_beginning(clock: ManualCl
             assert activity.is_hanging(me, BUDGET)
         assert activity.is_hanging(me, BUDGET)
     assert not activity.is_hanging(me, BUDGET)
+
+
+def test_the_last_one_out_closes_what_was_closed_before() -> None:
+    """A tick that outlives the drain opens connections again, and so does a renewal beside it."""
+    activity, closed = Activity(ManualClock(START).monotonic), list[str]()
+    with activity.in_a_tick(), activity.in_use():
+        activity.close_behind(lambda: closed.append("closed"))
+        assert closed == []
+    assert closed == ["closed"]
+    with activity.in_use():
+        pass
+    assert closed == ["closed", "closed"]

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lazycron.logfile import LogFile
@@ -26,20 +26,51 @@ FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 1.0
 
 
+Plainer = Callable[[Outcome], Outcome]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Recording:
+    """One run on its way into the database: what is tried, and what earlier tries have shown."""
+
+    claim: Claim
+    outcome: Outcome
+    finished_at: datetime
+    earliest: datetime
+    then: Stamp | None
+    give_up_at: float
+    patience: float
+    plainer: list[Plainer]
+    pause: float = FIRST_PAUSE
+    waited: float = 0.0
+    unanswered: Stamp | None = None
+    was_gone: bool = False
+    rescheduled: bool = False
+
+    def note(self, fault: Fault) -> None:
+        """Note a failed try. A further one records alone: its failure must take no claim along."""
+        self.was_gone = self.was_gone or fault is Fault.GONE
+        self.unanswered = self.unanswered or self.then
+        self.then = None
+
+    def follow(self, changed: Changed) -> None:
+        """Take over what was changed since the claim, to settle again."""
+        self.rescheduled = self.rescheduled or changed.schedule != self.claim.schedule
+        self.claim = replace(self.claim, schedule=changed.schedule, asked_again=changed.asked_again)
+
+    def is_out_of_time(self, monotonic: float) -> bool:
+        """Tell whether it was tried for long enough; a test's clock may stand still."""
+        return self.waited >= self.patience or monotonic >= self.give_up_at
+
+
+@dataclass(kw_only=True)
 class Recorder:
     """Settles and records runs."""
 
-    def __init__(
-        self,
-        store: Store,
-        policy_of: Callable[[Claim], Policy],
-        logfile: LogFile,
-        monotonic: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._policy_of = policy_of
-        self._logfile = logfile
-        self._monotonic = monotonic
+    store: Store
+    policy_of: Callable[[Claim], Policy]
+    logfile: LogFile
+    monotonic: Callable[[], float]
 
     def record(
         self,
@@ -56,71 +87,70 @@ class Recorder:
         stored in plain ASCII, then without its texts. Returns None for a run whose row is no longer
         ours, and for one that could not be stored: it is in the log file in any case.
         """
-        recorded = self._record(claim, outcome, earliest, give_up_at, then)
+        recording = _Recording(
+            claim=claim,
+            outcome=outcome,
+            finished_at=claim.started_at + timedelta(milliseconds=outcome.ms or 0),
+            earliest=earliest,
+            then=then,
+            give_up_at=give_up_at,
+            patience=give_up_at - self.monotonic(),
+            plainer=[_without_texts, _in_ascii],
+        )
+        recorded = self._record(recording)
         self._log(claim, outcome, recorded=recorded is not None)
         return recorded
 
     def begin(self, claim: Claim) -> None:
         """Let the log file have what it waits with, before a run that may end the process."""
-        self._logfile.before_run_of(claim.name)
+        self.logfile.before_run_of(claim.name)
 
     def flush(self) -> None:
         """Let the log file have all lines."""
-        self._logfile.flush()
+        self.logfile.flush()
 
-    def _record(
-        self,
-        claim: Claim,
-        outcome: Outcome,
-        earliest: datetime,
-        give_up_at: float,
-        then: Stamp | None,
-    ) -> Recorded | None:
-        finished_at = claim.started_at + timedelta(milliseconds=outcome.ms or 0)
-        pause, waited = FIRST_PAUSE, 0.0
-        length = give_up_at - self._monotonic()
-        plainer = [_without_texts, _in_ascii]
-        unanswered: Stamp | None = None
-        was_gone = False
-        rescheduled = False
+    def _record(self, recording: _Recording) -> Recorded | None:
         while True:
-            settlement = settle(
-                claim,
-                outcome,
-                self._policy_of(claim),
-                now=finished_at,
-                earliest=earliest,
-                rescheduled=rescheduled,
-            )
             try:
-                result = self._store.record(settlement, then)
-                if isinstance(result, Lost) and was_gone:
-                    # It may have been an attempt of our own: only its answer was lost.
-                    result = self._store.recorded_unanswered(settlement, unanswered) or result
+                result = self._try(recording)
             # A driver that cannot encode a text raises a ValueError of its own, no DBAPI error.
             except (DatabaseError, ValueError) as error:
-                fault = fault_of(error)
-                was_gone = was_gone or fault is Fault.GONE
-                unanswered = unanswered or then
-                # Recorded alone from now on: a failing record must not take a claim with it.
-                then = None
-                if fault is Fault.OTHER and plainer:
-                    outcome = plainer.pop()(outcome)
-                    continue
-                # What was waited counts too: a test's clock may stand still.
-                over = waited >= length or self._monotonic() >= give_up_at
-                if over or fault not in (Fault.BUSY, Fault.GONE):
-                    self._give_up(claim, error)
+                if not self._can_try_again(recording, fault_of(error)):
+                    self._give_up(recording.claim, error)
                     return None
-                # Not on `stopping`, which would not wait at all while the process is being drained.
-                time.sleep(pause)
-                waited += pause
-                pause = min(pause * 2, LONGEST_PAUSE)
                 continue
             if not isinstance(result, Changed):
                 return result if isinstance(result, Recorded) else None
-            rescheduled = rescheduled or result.schedule != claim.schedule
-            claim = replace(claim, schedule=result.schedule, asked_again=result.asked_again)
+            recording.follow(result)
+
+    def _try(self, recording: _Recording) -> Recorded | Changed | Lost:
+        settlement = settle(
+            recording.claim,
+            recording.outcome,
+            self.policy_of(recording.claim),
+            now=recording.finished_at,
+            earliest=recording.earliest,
+            rescheduled=recording.rescheduled,
+        )
+        result = self.store.record(settlement, recording.then)
+        if isinstance(result, Lost) and recording.was_gone:
+            # An earlier try may have been stored, and only its answer was lost.
+            return self.store.recorded_unanswered(settlement, recording.unanswered) or result
+        return result
+
+    def _can_try_again(self, recording: _Recording, fault: Fault) -> bool:
+        """Make ready for another try: with plainer texts, or after a pause. False: it is over."""
+        recording.note(fault)
+        if fault is Fault.OTHER and recording.plainer:
+            recording.outcome = recording.plainer.pop()(recording.outcome)
+            return True
+        if fault not in (Fault.BUSY, Fault.GONE) or recording.is_out_of_time(self.monotonic()):
+            return False
+        # Not on `stopping`, which would not wait at all while the process is being drained.
+        time.sleep(recording.pause)
+        recording.waited += recording.pause
+        recording.pause = min(recording.pause * 2, LONGEST_PAUSE)
+        return True
 
     def _give_up(self, claim: Claim, error: Exception) -> None:
         logger.error(
@@ -134,7 +164,7 @@ class Recorder:
         what = outcome.status.value if recorded else f"{outcome.status.value} (not recorded)"
         rest = f"{claim.trigger}  {outcome.message}"
         # A line that stands for a record has no time to lose.
-        note = self._logfile.note_in_burst if recorded else self._logfile.note
+        note = self.logfile.note_in_burst if recorded else self.logfile.note
         note(claim.started_at, claim.name, what, outcome.ms, rest)
         level = logging.WARNING if outcome.error else logging.DEBUG
         if not logger.isEnabledFor(level):

@@ -206,8 +206,20 @@ class Watcher:
         if threads.is_closed:
             return
         parts.facts.beat(self._cron.settings.clock.now())
-        if visit.kind != "url" and not self._is_wanted(threads, parts, visit.kind):
-            return
+        with parts.runner.activity.in_use():
+            if visit.kind == "url" or self._is_wanted(threads, parts, visit.kind):
+                self._tick(threads, parts, thread, visit, bridge, stays=stays)
+
+    def _tick(
+        self,
+        threads: Threads,
+        parts: Parts,
+        thread: TickThread,
+        visit: Visit,
+        bridge: Bridge,
+        *,
+        stays: bool,
+    ) -> None:
         thread.activity = parts.runner.activity
         budget = self._cron.settings.budget
         door = Door(trigger=visit.kind, budget=budget, bridge=bridge, stays=stays)
