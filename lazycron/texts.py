@@ -1,6 +1,7 @@
 """Texts as every database can store them: bounded, valid, and marked where they were cut."""
 
 import json
+import logging
 import reprlib
 from itertools import islice
 from typing import Any
@@ -147,3 +148,23 @@ def bounded_repr(value: object) -> str:
         return _BOUNDED.repr(value)
     except Exception as error:  # noqa: BLE001 - a task's object may raise anything here
         return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+
+
+class ShownOnly(logging.Filter):
+    """Escapes, in a log record, what a terminal would obey: most logs end on one."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Escape the record's texts and its traceback; every record passes."""
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                visible(str(one)) if isinstance(one, str | BaseException) else one
+                for one in record.args
+            )
+        if record.exc_info and not record.exc_text:
+            lines = logging.Formatter().formatException(record.exc_info).split("\n")
+            record.exc_text = "\n".join(map(visible, lines))
+        return True
+
+
+# Here, since each module that logs has its texts from here.
+logging.getLogger("lazycron").addFilter(ShownOnly())

@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import click
 
+from lazycron.cli.output import say
 from lazycron.errors import ArgumentsError, LazyCronError, ScheduleError, UnknownTaskError
 from lazycron.store import DatabaseError, Fault, fault_of
 from lazycron.texts import one_line
@@ -29,7 +30,7 @@ class Failed(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line, with the command's name before it."""
-        click.echo(f"lazycron: {self.message}", file=sys.stderr if file is None else file)
+        say(f"lazycron: {self.message}", file=sys.stderr if file is None else file)
 
 
 def told(error: BaseException) -> Failed | None:

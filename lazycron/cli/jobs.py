@@ -8,12 +8,11 @@ from typing import Any
 import click
 
 from lazycron.cli.options import DurationType, json_option, name_argument
-from lazycron.cli.output import as_json, cell, seen_from, table
+from lazycron.cli.output import as_json, cell, say, seen_from, table
 from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
 from lazycron.durations import Duration
 from lazycron.model.job import JOB_STATES, Job
-from lazycron.texts import visible
 
 HEADINGS = ("id", "task", "key", "status", "due", "attempts", "progress", "arguments", "message")
 LONGEST_CALL = 60
@@ -36,7 +35,7 @@ def jobs(session: Session, status: str | None, limit: int, *, json_: bool) -> No
         now = cron.settings.clock.now()
         table(HEADINGS, [_line(job, now) for job in found])
     else:
-        click.echo("No jobs." if status is None else f"No {status} jobs.")
+        say("No jobs." if status is None else f"No {status} jobs.")
 
 
 def _facts(job: Job) -> dict[str, Any]:
@@ -101,7 +100,7 @@ def enqueue(
     if json_:
         as_json(dataclasses.asdict(job))
     else:
-        click.echo(job.id)
+        say(str(job.id))
 
 
 def _read(text: str) -> tuple[list[Any], dict[str, Any]]:
@@ -125,7 +124,7 @@ def retry(session: Session, job_id: int) -> None:
     """Start a dead job again: due now, with all its attempts."""
     job = session.cron.retry_job(job_id)
     session.acted("retry", job.task, f"job {job_id}")
-    click.echo(visible(f"Job {job_id} of {job.task} is due now."))
+    say(f"Job {job_id} of {job.task} is due now.")
 
 
 @click.command()
@@ -135,7 +134,7 @@ def discard(session: Session, job_id: int) -> None:
     """Delete a job that waits or is dead."""
     session.cron.discard_job(job_id)
     session.acted("discard", None, f"job {job_id}")
-    click.echo(f"Job {job_id} is discarded.")
+    say(f"Job {job_id} is discarded.")
 
 
 @click.command()
@@ -144,7 +143,7 @@ def prune(session: Session) -> None:
     """Delete history beyond keep_runs and keep_age, and expired once keys."""
     gone = session.cron.prune()
     session.acted("prune", None, f"{gone} runs")
-    click.echo(f"{gone} run{'' if gone == 1 else 's'} deleted.")
+    say(f"{gone} run{'' if gone == 1 else 's'} deleted.")
 
 
 VERBS = (jobs, enqueue, retry, discard, prune)

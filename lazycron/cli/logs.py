@@ -2,7 +2,7 @@
 
 import logging
 
-import click
+from lazycron.cli.output import say
 
 # The command line reports these itself.
 SAID_OTHERWISE = ("run_", "not_installed")
@@ -15,7 +15,7 @@ class Warnings(logging.Handler):
         """Write the line, unless the command line says it itself."""
         if str(getattr(record, "action", "")).startswith(SAID_OTHERWISE):
             return
-        click.echo(f"lazycron: {record.getMessage()}", err=True)
+        say(f"lazycron: {record.getMessage()}", err=True)
 
 
 def show_warnings(logger: logging.Logger) -> logging.Handler | None:

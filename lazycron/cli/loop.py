@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 
-import click
-
 from lazycron.app import LazyCron, parts_of
 from lazycron.cli.failures import of_database
 from lazycron.cli.heartbeat import Heartbeat
-from lazycron.cli.output import at
+from lazycron.cli.output import at, say
 from lazycron.model.report import TickReport
 from lazycron.process import OUTAGE_PAUSE
 from lazycron.statefile import State
@@ -121,12 +119,12 @@ class Loop:
 
     def _tell(self, fault: Fault, words: str, wait: float) -> float:
         if self._told is not fault:
-            click.echo(f"lazycron: {words}", err=True)
+            say(f"lazycron: {words}", err=True)
         self._told = fault
         return wait
 
     def _recover(self) -> None:
         if self._told is not None:
             back = "the tables are there" if self._told is Fault.MISSING else "the database is back"
-            click.echo(f"lazycron: {back}", err=True)
+            say(f"lazycron: {back}", err=True)
         self._told = None

@@ -5,7 +5,7 @@ import click
 from lazycron.app import parts_of
 from lazycron.cli.failures import Failed
 from lazycron.cli.options import MAYBE_NAME, DurationType, json_option, name_argument
-from lazycron.cli.output import as_json, seen_from
+from lazycron.cli.output import as_json, say, seen_from
 from lazycron.cli.session import Session, pass_session
 from lazycron.durations import Duration, in_words, to_duration
 from lazycron.errors import NotInstalledError
@@ -21,7 +21,7 @@ def enable(session: Session, name: str) -> None:
     """Let a task run again."""
     session.cron.enable(name)
     session.acted("enable", name)
-    click.echo(f"{name} is enabled.")
+    say(f"{name} is enabled.")
 
 
 @click.command()
@@ -31,7 +31,7 @@ def disable(session: Session, name: str) -> None:
     """Keep a task from running; a run under way is finished."""
     session.cron.disable(name)
     session.acted("disable", name)
-    click.echo(f"{name} is disabled.")
+    say(f"{name} is disabled.")
 
 
 @click.command("set-interval")
@@ -43,7 +43,7 @@ def set_interval(session: Session, name: str, duration: Duration) -> None:
     session.cron.set_interval(name, duration)
     words = in_words(to_duration(duration))
     session.acted("set-interval", name, words)
-    click.echo(f"{name} runs every {words} now.")
+    say(f"{name} runs every {words} now.")
 
 
 @click.command()
@@ -53,7 +53,7 @@ def reset(session: Session, name: str) -> None:
     """Remove the interval of set-interval: the code's schedule counts again."""
     session.cron.reset_schedule(name)
     session.acted("reset", name)
-    click.echo(f"{name} runs by its code's schedule.")
+    say(f"{name} runs by its code's schedule.")
 
 
 @click.command()
@@ -78,7 +78,7 @@ def release(session: Session, name: str | None, *, job_id: int | None, force: bo
         raise Failed(message)
     detail = [] if job_id is None else [what]
     session.acted("release", name, ", ".join(detail + ["force"] * force))
-    click.echo(f"{what} is released; its run is recorded as lost.")
+    say(f"{what} is released; its run is recorded as lost.")
 
 
 @click.command()
@@ -88,7 +88,7 @@ def forget(session: Session, name: str) -> None:
     """Delete the row of a task whose code is gone."""
     session.cron.forget(name)
     session.acted("forget", name)
-    click.echo(f"{name} is forgotten.")
+    say(f"{name} is forgotten.")
 
 
 @click.command()
@@ -111,9 +111,9 @@ def triggers(session: Session, traffic: str | None, admin: str | None, *, json_:
     if json_:
         as_json({"traffic": state.traffic, "admin": state.admin, "loop_at": state.loop_at})
         return
-    click.echo(f"traffic  {_words(on=state.traffic)}")
-    click.echo(f"admin    {_words(on=state.admin)}")
-    click.echo(f"loop     {_loop(seen_from(clock.now(), state.loop_at))}")
+    say(f"traffic  {_words(on=state.traffic)}")
+    say(f"admin    {_words(on=state.admin)}")
+    say(f"loop     {_loop(seen_from(clock.now(), state.loop_at))}")
 
 
 def _is_on(word: str | None) -> bool | None:
@@ -134,7 +134,7 @@ def migrate(session: Session) -> None:
     """Create lazycron's tables, or update them to this version."""
     session.cron.migrate()
     session.acted("migrate")
-    click.echo("The tables are up to date.")
+    say("The tables are up to date.")
 
 
 VERBS = (enable, disable, set_interval, reset, release, forget, triggers, migrate)

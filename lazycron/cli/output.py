@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -13,6 +13,9 @@ from lazycron.texts import visible, visible_json
 
 NOTHING = "-"
 BETWEEN = "  "
+
+# What stands in a table: a line, or several.
+Cell = str | tuple[str, ...]
 
 
 def as_json(value: Any, *, indent: int | None = 2) -> None:  # noqa: ANN401 - JSON's own terms
@@ -29,17 +32,27 @@ def _to_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
+def say(text: str, *, err: bool = False, file: IO[Any] | None = None) -> None:
+    """Print a line, whose texts are shown and not obeyed by a terminal."""
+    click.echo(visible(text), err=err, file=file)
+
+
+def lines_of(one: Cell) -> tuple[str, ...]:
+    """Return a cell's lines."""
+    return (one,) if isinstance(one, str) else one
+
+
 def on_terminal() -> bool:
     """Tell whether the output goes to a terminal."""
     return sys.stdout.isatty()
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     """Print rows in columns: a drawn table on a terminal, aligned lines elsewhere.
 
-    A cell's line breaks are kept; only a drawn table has room for them.
+    A cell of several lines is a tuple; only a drawn table has room for it.
     """
-    clean = [["\n".join(map(visible, cell.split("\n"))) for cell in row] for row in rows]
+    clean = [["\n".join(map(visible, lines_of(one))) for one in row] for row in rows]
     if on_terminal():
         _drawn(headings, clean)
     else:
@@ -76,20 +89,23 @@ def at(moment: datetime | None) -> str:
     return NOTHING if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def seen_from(now: datetime, moment: datetime | None, *, stacked: bool = False) -> str:
-    """Write a moment as it is seen from now, and in UTC: `in 5 minutes (2026-01-01 ...)`.
+def seen_from(now: datetime, moment: datetime | None) -> str:
+    """Write a moment as it is seen from now, and in UTC: `in 5 minutes (2026-01-01 ...)`."""
+    words, *rest = stacked_from(now, moment)
+    return " ".join([words, *(f"({one})" for one in rest)])
 
-    `stacked` puts the two on lines of their own.
-    """
+
+def stacked_from(now: datetime, moment: datetime | None) -> tuple[str, ...]:
+    """Write what `seen_from` writes in two lines."""
     if moment is None:
-        return NOTHING
+        return (NOTHING,)
     if abs(moment - now).total_seconds() < 1:
         words = "now"
     elif moment > now:
         words = f"in {roughly(moment - now)}"
     else:
         words = f"{roughly(now - moment)} ago"
-    return f"{words}\n{at(moment)}" if stacked else f"{words} ({at(moment)})"
+    return words, at(moment)
 
 
 def took(ms: int | None) -> str:

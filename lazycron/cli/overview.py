@@ -7,12 +7,22 @@ import click
 
 from lazycron.cli.failures import MISUSED, WRONG, Failed
 from lazycron.cli.options import MAYBE_NAME, json_option, name_argument
-from lazycron.cli.output import as_json, at, cell, on_terminal, seen_from, table, took
+from lazycron.cli.output import (
+    Cell,
+    as_json,
+    at,
+    cell,
+    on_terminal,
+    say,
+    seen_from,
+    stacked_from,
+    table,
+    took,
+)
 from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
 from lazycron.errors import UnknownTaskError
 from lazycron.settings import SHORTEST_SECRET
-from lazycron.texts import visible
 from lazycron.tick.why import Reason
 from lazycron.verbs.overview import TaskStatus
 
@@ -49,7 +59,7 @@ def list_(session: Session, *, json_: bool) -> None:
     elif found:
         table(COLUMNS, [_line(one, now) for one in found])
     else:
-        click.echo("No tasks.")
+        say("No tasks.")
 
 
 def _line(one: TaskStatus, now: datetime) -> list[str]:
@@ -67,16 +77,16 @@ def _line(one: TaskStatus, now: datetime) -> list[str]:
     ]
 
 
-def _stack(one: TaskStatus, now: datetime) -> list[str]:
+def _stack(one: TaskStatus, now: datetime) -> list[Cell]:
     """Write the same in fewer columns, with two lines in a cell: a terminal is narrow."""
     notes = _notes(one) if one.enabled else ["disabled", *_notes(one)]
     return [
-        f"{one.name}\n{one.schedule}",
-        seen_from(now, one.next, stacked=True),
-        seen_from(now, one.last, stacked=True),
-        f"{cell(one.status)}\n{took(one.ms)}",
+        (one.name, one.schedule),
+        stacked_from(now, one.next),
+        stacked_from(now, one.last),
+        (cell(one.status), took(one.ms)),
         str(one.failures),
-        cell("\n".join(notes)),
+        tuple(notes) or cell(None),
         cell(one.message),
     ]
 
@@ -114,7 +124,7 @@ def next_(session: Session, name: str, count: int, *, json_: bool) -> None:
         as_json([{"local": one.astimezone(zone).isoformat(), "utc": one} for one in found])
         return
     status = next(one for one in cron.overview() if one.name == name)
-    click.echo(f"{name}: {status.schedule}{'' if status.enabled else ', but disabled'}")
+    say(f"{name}: {status.schedule}{'' if status.enabled else ', but disabled'}")
     rows = [
         [f"{one.astimezone(zone):%a %Y-%m-%d %H:%M:%S %z}", at(one), _in(one, now)] for one in found
     ]
@@ -138,7 +148,7 @@ def why(session: Session, name: str, *, json_: bool) -> None:
     if json_:
         as_json({"task": name, "reason": found.reason, "text": found.text})
     else:
-        click.echo(visible(f"{name}: {found.text}"))
+        say(f"{name}: {found.text}")
     if found.reason in IN_THE_DARK:
         raise click.exceptions.Exit(WRONG)
 
@@ -158,7 +168,7 @@ def history(session: Session, name: str | None, limit: int, *, json_: bool) -> N
         as_json([dataclasses.asdict(one) for one in found])
         return
     if not found:
-        click.echo("No runs.")
+        say("No runs.")
         return
     headings = ["started", "task", "status", "took", "trigger", "attempt", "host", "message"]
     rows = [
@@ -188,7 +198,7 @@ def log(session: Session, lines: int, *, json_: bool) -> None:
         as_json(found)
         return
     for line in found:
-        click.echo(visible(line))
+        say(line)
 
 
 @click.command()
@@ -202,7 +212,7 @@ def check(session: Session, *, json_: bool) -> None:
     elif problems:
         table(["problem", "what to do"], [[one.name, one.text] for one in problems])
     else:
-        click.echo("All is well.")
+        say("All is well.")
     if problems:
         raise click.exceptions.Exit(WRONG)
 
@@ -225,8 +235,8 @@ def token(session: Session, *, json_: bool) -> None:
     if json_:
         as_json({"token": found, "path": f"{MOUNTED_AT}/{found}"})
         return
-    click.echo(f"token  {found}")
-    click.echo(f"path   {MOUNTED_AT}/{found}")
+    say(f"token  {found}")
+    say(f"path   {MOUNTED_AT}/{found}")
 
 
 VERBS = (list_, next_, why, history, log, check, token)

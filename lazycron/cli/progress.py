@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-import click
-
-from lazycron.cli.output import in_json, on_terminal
+from lazycron.cli.output import in_json, on_terminal, say
+from lazycron.texts import visible
 from lazycron.tick.tick import tell_nobody
 
 BETWEEN_LINES = 1.0
@@ -50,7 +49,7 @@ class Lines:
         self._again_at = time.monotonic() + BETWEEN_LINES
         # The run must not fail because the pipe's reader has gone.
         with suppress(OSError):
-            click.echo(f"{name}  {in_words(None, done, total)}")
+            say(f"{name}  {in_words(None, done, total)}")
 
 
 @contextmanager
@@ -78,7 +77,7 @@ def _bar() -> Iterator[Progressed]:
             if done is None:
                 return
             if name not in bars:
-                bars[name] = progress.add_task(name, total=total)
+                bars[name] = progress.add_task(visible(name), total=total)
             progress.update(bars[name], completed=done, total=total)
 
         yield progressed

@@ -9,7 +9,7 @@ from lazycron.app import LazyCron, parts_of
 from lazycron.cli.failures import SIGNALLED, WRONG, Failed
 from lazycron.cli.loop import Loop
 from lazycron.cli.options import MAYBE_NAME, DurationType, json_option
-from lazycron.cli.output import as_json, at, table, took
+from lazycron.cli.output import as_json, at, say, table, took
 from lazycron.cli.progress import watched
 from lazycron.cli.session import Session, pass_session
 from lazycron.cli.signals import Signals
@@ -17,7 +17,6 @@ from lazycron.durations import Duration
 from lazycron.errors import NotInstalledError
 from lazycron.model.report import Budget, Decision, RunResult, TickReport, Trigger
 from lazycron.model.settle import Status
-from lazycron.texts import visible
 from lazycron.tick.tick import Door
 
 # A loop's tick must end now and then: the heartbeat is written between ticks.
@@ -128,7 +127,7 @@ def _run_due(cron: LazyCron, door: Door, *, json_: bool) -> None:
         decided = report.decisions
         others = {name: d for name, d in decided.items() if d.verdict != "ran"}
         _show_table(report.runs, others)
-        click.echo(_summary(report))
+        say(_summary(report))
     if facts.outage is not None:
         message = f"the database could not be reached any more ({facts.outage.error})"
         raise Failed(message)
@@ -167,7 +166,7 @@ def _summary(report: TickReport) -> str:
 def _show_runs(report: TickReport, ended_at: str) -> None:
     for run in report.runs:
         parts = (f"[{ended_at}] {run.task}", run.status, took(run.ms), run.message)
-        click.echo(visible("  ".join(parts)))
+        say("  ".join(parts))
 
 
 def _show_as_json(report: TickReport, ended_at: str) -> None:

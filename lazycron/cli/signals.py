@@ -8,8 +8,7 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-import click
-
+from lazycron.cli.output import say
 from lazycron.process import Activity
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
@@ -92,7 +91,7 @@ class Signals:
             heard += 1
             if heard == 1 and not self.has_interrupted():
                 name = signal.Signals(received[0]).name
-                click.echo(f"lazycron: {name}: {FINISHING}", err=True)
+                say(f"lazycron: {name}: {FINISHING}", err=True)
 
 
 def _behave_as_before(number: int) -> None:
