@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lazycron.files import STATE_SUFFIX, lock_of, make_folder, open_or_make, open_own
 from lazycron.locks import locked
@@ -76,31 +76,39 @@ class State:
         return mine == other or (both_due and replace(mine, next=other.next) == other)
 
 
+Place = Literal["given", "beside", "private"]
+
+
 class StateFile:
     """Reads and replaces the file; whatever happens to it, lazycron only looks more often.
 
-    Only what is of the same `installation` is believed; it is "" until the database was asked. A
-    file whose place the app chose (`is_given`) is replaced only if it is a state file, and no other
-    installation's that is in use.
+    Only what is of the same `installation` is believed; it is "" until the database was asked. At
+    a `place` that the app has given, a file is replaced only if it is a state file, and no other
+    installation's that is in use. In the private folder each installation has a file of its own.
     """
 
     def __init__(
-        self, path: Path, monotonic: Callable[[], float], *, is_given: bool = True
+        self, path: Path, monotonic: Callable[[], float], *, place: Place = "given"
     ) -> None:
         self.path = path
         self.installation = ""
         self.problem: str | None = None
         self._monotonic = monotonic
-        self._is_given = is_given
+        self._place = place
+        self._base = path
         self._parsed: tuple[bytes, State | None] = (b"", None)
         self._remembered: tuple[float, State] | None = None
         self._had_lock = True
 
-    def belong_to(self, installation: str, path: Path) -> None:
-        """Believe what is of this installation from now on, and lie where it is to lie."""
-        if (installation, path) != (self.installation, self.path):
-            self.installation, self.path = installation, path
-            self._remembered = None
+    def belong_to(self, installation: str) -> None:
+        """Believe what is of this installation from now on, and nothing else."""
+        if installation == self.installation:
+            return
+        self.installation = installation
+        self._remembered = None
+        if self._place == "private":
+            name = self._base.name.removesuffix(STATE_SUFFIX)
+            self.path = self._base.with_name(f"{name}-{installation}{STATE_SUFFIX}")
 
     def read(self, now: datetime) -> State | None:
         """Return what the file says, or None where it cannot be believed.
@@ -192,7 +200,7 @@ class StateFile:
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
         try:
             make_folder(self.path.parent)
-            if self._is_given:
+            if self._place == "given":
                 self._check_is_ours(state)
             descriptor = open_own(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:

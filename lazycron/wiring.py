@@ -19,7 +19,7 @@ from lazycron.model.run import MakeAsyncOnce, MakeOnce
 from lazycron.model.settle import Claim
 from lazycron.process import Activity, Facts
 from lazycron.settings import Settings
-from lazycron.statefile import State, StateFile
+from lazycron.statefile import Place, State, StateFile
 from lazycron.store import Store
 from lazycron.tick.burial import Burial
 from lazycron.tick.decisions import Deciding
@@ -73,6 +73,7 @@ class Parts:
         if self.sync.is_wanted:
             # The names of the known tasks are not known to the store yet: nothing would be due.
             self.sync.bring_in(self.reference.now())
+        self.refresh.know_installation(self.reference.now())
         if not self.statefile.names(self.reference.to_host(due), self.settings.clock.now()):
             self.refresh_state()
 
@@ -143,8 +144,8 @@ def wire(
     """Build the parts for this process."""
     clock = settings.clock
     facts = Facts()
-    path = settings.state_file or default_state_file(store)
-    statefile = StateFile(path, clock.monotonic, is_given=settings.state_file is not None)
+    path, place = settings.state_file or default_state_file(store), place_of(settings, store)
+    statefile = StateFile(path, clock.monotonic, place=place)
     logfile = LogFile(log_of(path))
     sync = Sync(store, registry, facts, clock.monotonic, settings.lease)
     reference = Reference(clock, asks_server=not store.is_sqlite)
@@ -232,6 +233,13 @@ def wire(
 def who_we_are() -> str:
     """Return `host:pid`, which claims are signed with."""
     return f"{socket.gethostname()[:150]}:{os.getpid()}"
+
+
+def place_of(settings: Settings, store: Store) -> Place:
+    """Return which kind of place the state file has."""
+    if settings.state_file is not None:
+        return "given"
+    return "beside" if store.is_sqlite else "private"
 
 
 def default_state_file(store: Store) -> Path:

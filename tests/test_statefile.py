@@ -402,8 +402,8 @@ def test_another_installations_file_is_neither_believed_nor_replaced_while_it_is
 ) -> None:
     """Two LazyCrons with one state_file and two databases; the first keeps it."""
     other = StateFile(given_file.path, clock.monotonic)
-    given_file.belong_to("first", given_file.path)
-    other.belong_to("second", other.path)
+    given_file.belong_to("first")
+    other.belong_to("second")
     mine = replace(STATE, installation="first")
     write(given_file, mine)
     assert other.read(NOW) is None
@@ -855,7 +855,7 @@ def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def private(temp: Path, clock: ManualClock) -> StateFile:
     """A state file in the user's folder in the temp folder."""
     assert private_folder() == temp / f"lazycron-{os.getuid()}"
-    return StateFile(private_folder() / "s.lazycron.json", clock.monotonic, is_given=False)
+    return StateFile(private_folder() / "s.lazycron.json", clock.monotonic, place="private")
 
 
 def test_the_private_folder_is_made_by_the_first_write_and_is_the_users_own(

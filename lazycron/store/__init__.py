@@ -7,10 +7,11 @@ from lazycron.store.jobs import JobCounts, JobRow, Jobs
 from lazycron.store.probe import Probe
 from lazycron.store.recurring import MISSED, Place, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
-from lazycron.store.shared import Action
+from lazycron.store.shared import INSTALLATION, Action
 from lazycron.store.store import Store
 
 __all__ = [
+    "INSTALLATION",
     "MISSED",
     "SLICE",
     "Abandoned",

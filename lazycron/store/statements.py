@@ -6,7 +6,17 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, literal_column, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    TextClause,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+    true,
+)
 
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
@@ -22,6 +32,13 @@ CLOCKS: Mapping[str, ColumnElement[datetime]] = {
     "postgresql": func.clock_timestamp(type_=UTCDateTime).label("clock"),
     "mariadb": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
     "mysql": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
+}
+# Where lazycron's tables lie. PostgreSQL finds them by its search path, however that was set, and
+# each table has a number of its own.
+PLACES: Mapping[str, TextClause] = {
+    "postgresql": text("SELECT current_database() || ' ' || to_regclass('lazycron_setting')::oid"),
+    "mariadb": text("SELECT DATABASE()"),
+    "mysql": text("SELECT DATABASE()"),
 }
 DIALECTS: Mapping[str, type[Portable]] = {
     "sqlite": SQLite,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select
@@ -30,7 +31,7 @@ from lazycron.store.probe import Probe
 from lazycron.store.recurring import Recurring, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
 from lazycron.store.shared import Shared
-from lazycron.store.statements import CLOCKS, DIALECTS, Statements
+from lazycron.store.statements import CLOCKS, DIALECTS, PLACES, Statements
 
 # What a URL's query may hold that is not even hashed.
 SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
@@ -92,6 +93,18 @@ class Store:
         query = self.engine.url.query.items()
         chosen = [(name, value) for name, value in sorted(query) if not SECRET.search(name)]
         return f"{self.database}?{chosen}" if chosen and not self.is_sqlite else self.database
+
+    def installation(self, installation_id: str) -> str:
+        """Return what tells this installation's files from those of others, copies of it included.
+
+        That is the id that its tables hold, and where the tables lie as the server says it.
+        """
+        if self.is_sqlite:
+            place = self._file.number
+        else:
+            with self.engine.connect() as connection:
+                place = connection.execute(PLACES[self.engine.dialect.name]).scalar()
+        return sha256(f"{place} {installation_id}".encode()).hexdigest()[:16]
 
     def close(self) -> None:
         """Close the pool's connections."""

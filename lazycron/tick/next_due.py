@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from lazycron.clock import Moments
 from lazycron.process import Facts
 from lazycron.statefile import SETTINGS_LIFE, State, StateFile
-from lazycron.store import Store
+from lazycron.store import INSTALLATION, Store
 
 UNKNOWN_LIFE = timedelta(minutes=1)
 SWITCHES = ("traffic", "admin")
@@ -31,6 +31,18 @@ class Refresh:
         self._barred_from = barred_from
         self._statefile = statefile
         self._facts = facts
+        # The installation's id as the database had it when the state file's was told.
+        self._installation_id: str | None = None
+
+    def know_installation(self, now: datetime) -> None:
+        """Let the state file know whose it is: at the first look, and where that has changed."""
+        if self._installation_id is None:
+            self._installation_id = self._store.shared.installation_id(now)
+            self._statefile.belong_to(self._store.installation(self._installation_id))
+
+    def begin_anew(self) -> None:
+        """Ask again which installation this is: the database's file was replaced."""
+        self._installation_id = None
 
     def refresh(self, moments: Moments, *, settings: bool = False) -> State:
         """Write the file anew; `settings` reads the switches although they are fresh."""
@@ -43,6 +55,7 @@ class Refresh:
 
         That is by the reference; the state itself is in the host's own time.
         """
+        self.know_installation(moments.now())
         following: dict[str, datetime | None] = {}
 
         def ask(old: State | None) -> State:
@@ -104,8 +117,11 @@ class Refresh:
                 loop_at=old.loop_at,
                 settings_at=old.settings_at,
                 written_at=now,
+                installation=self._statefile.installation,
             )
         switches = self._store.shared.settings()
+        if switches.get(INSTALLATION) != self._installation_id:
+            self._installation_id = None  # the tables were made again
         loop_at = switches.get(LOOP_AT)
         return State(
             next=following,
@@ -115,4 +131,5 @@ class Refresh:
             loop_at=datetime.fromisoformat(loop_at) if loop_at else None,
             settings_at=now,
             written_at=now,
+            installation=self._statefile.installation,
         )

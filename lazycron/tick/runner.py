@@ -143,6 +143,7 @@ class Runner:
         self.facts.replaced_at = self.reference.now()
         self.running.begin_anew()
         self.sync.begin_anew()
+        self.refresh.begin_anew()
         logger.warning(
             "the database file was replaced or deleted; what is there now is opened",
             extra={"action": "database_replaced"},

@@ -80,6 +80,7 @@ def _runs_of(parts: Parts, name: str, row: TaskRow | None) -> int:
 
 
 def _surroundings(parts: Parts) -> Surroundings:
+    parts.refresh.know_installation(parts.reference.now())
     seen = parts.statefile.peek()
     state = parts.statefile.read(parts.settings.clock.now())
     return Surroundings(

@@ -28,6 +28,11 @@ class OpenedFile:
                 # The app's way to connect has little to do with its URL, or is not ours to know.
                 self._path = None
 
+    @property
+    def number(self) -> int | None:
+        """The file's number on its disk: a copy has another, and a container sees the same."""
+        return None if self._opened is None else self._opened[1]
+
     def is_another(self) -> bool:
         """Tell, once, whether the path leads elsewhere now or nowhere."""
         opened, path = self._opened, self._path
