@@ -1,6 +1,7 @@
 """Join a caller's own transaction, or take one of our own for what a request asks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, event
@@ -43,13 +44,28 @@ class Joining:
     ) -> T:
         """Act with the caller's connection, or with one of our own where it is None."""
         if connection is not None:
-            return act(connection)
+            with _untranslated(connection):
+                return act(connection)
 
         def alone() -> T:
             with (self.hasty if hastily else self._engine).begin() as own:
                 return act(own)
 
         return unless_deadlocked(alone)
+
+
+@contextmanager
+def _untranslated(connection: Connection) -> Iterator[None]:
+    """Set a caller's schema_translate_map aside: the rows belong into lazycron's own tables."""
+    translated = connection.get_execution_options().get("schema_translate_map")
+    if not translated:
+        yield
+        return
+    connection.execution_options(schema_translate_map=None)
+    try:
+        yield
+    finally:
+        connection.execution_options(schema_translate_map=translated)
 
 
 def unless_deadlocked(act: Callable[[], T]) -> T:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DBAPIError
@@ -22,6 +21,7 @@ from lazycron.store.driver.engine import shown
 from lazycron.store.driver.faults import DatabaseError
 from lazycron.store.driver.forks import close_before_forks
 from lazycron.store.driver.replaced_file import OpenedFile
+from lazycron.store.driver.sqlite_path import file_of
 from lazycron.store.driver.transaction import Transactions
 from lazycron.store.history import History
 from lazycron.store.jobs import Jobs
@@ -84,7 +84,7 @@ class Store:
         """What names the database: SQLite's file by its absolute path, else the URL, no secrets."""
         url = self.engine.url
         if self.is_sqlite:
-            return str(Path(url.database or "").absolute())
+            return str(file_of(url).absolute())
         return shown(url.set(password=None))
 
     @property

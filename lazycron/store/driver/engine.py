@@ -1,9 +1,11 @@
 """lazycron's own engine: from a URL, or a clone of the app's."""
 
+import os
 import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from lazycron.errors import ConfigurationError
+from lazycron.store.driver.sqlite_path import file_of, is_uri
 
 ASYNC_DRIVERS = {"aiosqlite", "asyncpg", "psycopg_async", "aiomysql", "asyncmy"}
 DEFAULT_DRIVERS = {
@@ -99,7 +102,7 @@ def _open(url: URL) -> Engine:
     options: dict[str, Any] = {"pool_size": 3, "max_overflow": 7}
     if url.get_backend_name() == "sqlite":
         engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, **options)
-        event.listen(engine, "do_connect", _name_missing_folder(url))
+        event.listen(engine, "do_connect", _prepare_file(url))
         event.listen(engine, "connect", _prefer_wal)
         return engine
     engine = create_engine(url, isolation_level=_isolation(url), **options)
@@ -108,31 +111,41 @@ def _open(url: URL) -> Engine:
     return engine
 
 
-def _name_missing_folder(url: URL) -> Callable[..., None]:
-    """Say which folder is missing, where SQLite says "unable to open database file" and no more.
+def _prepare_file(url: URL) -> Callable[..., None]:
+    """Make a file that is missing its owner's alone, and say which folder is missing.
 
-    Asked at each connect: a folder that is unmounted is an outage and no fault of the settings.
+    SQLite gives the two files beside it the same mode. Asked at each connect: a folder that is
+    unmounted is an outage and no fault of the settings.
     """
-    folder = Path(url.database or "").absolute().parent
+    path = file_of(url).absolute()
+    folder = path.parent
+    may_be_made = not url.query.get("vfs") and url.query.get("mode", "rwc") == "rwc"
 
     def connecting(*given: object) -> None:
         del given
-        if not url.query.get("uri") and not folder.is_dir():
+        if path.exists():
+            return
+        if not is_uri(url) and not folder.is_dir():
             message = f"unable to open database file: the folder {folder} does not exist"
             raise sqlite3.OperationalError(message)
+        if may_be_made:
+            with suppress(OSError):  # SQLite says why it cannot be made
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     return connecting
 
 
-def clone_engine(engine: Engine) -> Engine:
+def clone_engine(engine: Engine, url: URL | None = None) -> Engine:
     """Copy the app's engine: its way to connect and its pool's kind and size, READ COMMITTED.
+
+    The copy is known by `url`, where the app's own names a file by a relative path.
 
     The copy shares no connection with the app's, so nothing of an app-wide isolation level or of
     a parent process's pool reaches lazycron. It pings a connection that has rested, whatever the
     app's does: between two ticks a server may have been restarted.
     """
     pool = engine.pool.recreate()
-    own = Engine(pool, engine.dialect, engine.url)
+    own = Engine(pool, engine.dialect, url or engine.url, hide_parameters=engine.hide_parameters)
     if engine.dialect.name == "sqlite":
         event.listen(own, "connect", _begin_with_the_first_write)
         return own
