@@ -180,6 +180,49 @@ def test_an_sqlite_file_that_was_replaced_is_another_installation(
     assert other._parts.statefile.installation == found.installation != before
 
 
+def test_two_apps_in_one_database_are_told_so(
+    url: URL,
+    tmp_path: Path,
+    make_cron: MakeCron,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Two default apps in one folder, say: one warning a process, and `check` on both sides."""
+    one, two = make_cron(url), make_cron(url, state_file=tmp_path / "two.json")
+    add_quick(one)
+    add_hourly(two)
+    for _ in range(3):
+        clock.tick("61s")
+        one.run_due()
+        two.run_due()
+    said = sorted(one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+    assert [text.partition(":")[0] for text in said] == [
+        "tasks of other code are in this database (hourly)",
+        "tasks of other code are in this database (quick)",
+    ]
+    assert problems(one)["other_code"] == (
+        "tasks of other code are in this database: hourly, seen until 2026-01-01 00:00:00 UTC; if "
+        "another app's, give each app a database of its own; if an older version's, `lazycron "
+        "forget NAME` removes one"
+    )
+    assert "quick, seen until 2026-01-01 00:03:03" in problems(two)["other_code"]
+    two.disable("hourly")
+    assert problems(one) == {}
+
+
+def test_tasks_that_no_code_has_had_for_a_day_are_not_said_to_be_anothers(
+    url: URL, make_cron: MakeCron, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are left over, which `check` says as before."""
+    gone = make_cron(url)
+    add_quick(gone)
+    clock.tick("24h")
+    cron = make_cron(url)
+    add_hourly(cron)
+    assert list(problems(cron)) == ["unknown_tasks"]
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("kind", ["the database", "a folder", "another app's file"])
 def test_what_a_wrong_state_file_names_is_left_alone_and_check_says_so(
     sqlite: URL, tmp_path: Path, make_cron: MakeCron, kind: str

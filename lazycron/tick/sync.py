@@ -11,6 +11,7 @@ from lazycron.process import Facts
 from lazycron.schedules.shaped import Every, Schedule, parse, with_rhythm
 from lazycron.store import Store, TaskRow
 from lazycron.tick.rescheduling import Standing, after_change, after_setback
+from lazycron.tick.strangers import strangers, warn
 
 SEEN_LIFE = timedelta(days=1)
 UNSEEN_LIFE = timedelta(days=14)
@@ -41,6 +42,7 @@ class Sync:
         self._default_lease = default_lease
         self._brought_in: set[str] = set()
         self._identified = False
+        self._told_strangers = False
         self._version: int | None = None
         self._again_at = 0.0
         self._forget_at: float | None = None
@@ -96,11 +98,20 @@ class Sync:
         made = [task.name for task in tasks if self._bring_in_one(task, rows.get(task.name), now)]
         self._keep_seen(rows, now)
         self._facts.unknown_rows = self._store.recurring.any_beside(self._store.names)
+        self._tell_strangers(now)
         floor = self._facts.floor_at(self._monotonic())
         self._facts.jobs_seen = self._store.jobs.any_due(self._store.names, now, floor)
         self._version = version
         self._again_at = self._monotonic() + AGAIN_AFTER
         return frozenset(made)
+
+    def _tell_strangers(self, now: datetime) -> None:
+        """Warn once a process of tasks that another app, or another version, has in here."""
+        if self._facts.unknown_rows and not self._told_strangers:
+            found = strangers(self._store.recurring.all(), self._registry, now)
+            if found:
+                warn(found)
+                self._told_strangers = True
 
     def _identify(self, now: datetime) -> None:
         """Let jitter be this installation's own."""

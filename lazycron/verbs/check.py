@@ -8,6 +8,7 @@ from lazycron.process import MOST_HANGING
 from lazycron.schema import TABLES
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.store import DatabaseError, said_by
+from lazycron.tick.strangers import strangers
 from lazycron.wiring import Parts
 
 LARGEST_OFFSET = timedelta(seconds=1)
@@ -72,7 +73,16 @@ def _database(parts: Parts) -> list[Problem]:
             f"({parts.facts.outage.error}), but the database can be read: it may be read-only"
         )
         found.append(Problem("outage", text))
-    unknown = [row.name for row in rows if row.enabled and row.name not in parts.registry]
+    others = strangers(rows, parts.registry, parts.reference.now())
+    if others:
+        text = (
+            f"tasks of other code are in this database: {_some(sorted(others))}, seen until "
+            f"{max(others.values()):%Y-%m-%d %H:%M:%S} UTC; if another app's, give each app a "
+            "database of its own; if an older version's, `lazycron forget NAME` removes one"
+        )
+        found.append(Problem("other_code", text))
+    known = {*others, *(task.name for task in parts.registry)}
+    unknown = [row.name for row in rows if row.enabled and row.name not in known]
     if unknown:
         text = f"rows without code here: {_some(unknown)}; `lazycron forget NAME` removes one"
         found.append(Problem("unknown_tasks", text))

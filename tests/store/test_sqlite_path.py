@@ -55,7 +55,7 @@ def test_a_relative_path_counts_from_the_folder_in_which_the_lazycron_was_made(
         monkeypatch.setenv("LAZYCRON_DATABASE", given)
     database = {"engine": create_engine(given)}.get(kind, given)
     said = None if kind in ("default", "environment") else database
-    cron = make_cron(said, state_file=None)  # type: ignore[arg-type]
+    cron = make_cron(said, state_file=None)
     cron.task(every="1h", name="hourly")(lambda: None)
     monkeypatch.chdir(there)
     for _ in range(2):
