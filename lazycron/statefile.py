@@ -136,14 +136,13 @@ class StateFile:
 
     def peek(self) -> State | None:
         """Return what the file says of this installation, however old; None where nothing."""
-        found = self._parse_file()
-        return found if found is not None and found.installation == self.installation else None
-
-    def _parse_file(self) -> State | None:
         try:
-            content = self._content()
+            found = self._parsed_from(self._content())
         except OSError:
             return None
+        return found if found is not None and found.installation == self.installation else None
+
+    def _parsed_from(self, content: bytes) -> State | None:
         last, state = self._parsed
         if content != last:
             state = _parse(content) if len(content) <= LARGEST else None
@@ -220,19 +219,23 @@ class StateFile:
 
     def _check_is_ours(self, state: State) -> None:
         """Raise OSError where the app chose a place at which there is something of others."""
-        found = self._parse_file()
-        if found is not None and found.installation != state.installation:
-            if found.is_fresh(state.written_at):
-                message = "another installation uses it: pass each its own state_file="
-                raise OSError(errno.EEXIST, message)
-        elif not self.path.name.endswith(STATE_SUFFIX):
-            try:
-                content = self._content()
-            except FileNotFoundError:
+        has_own_name = self.path.name.endswith(STATE_SUFFIX)
+        try:
+            content = self._content()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if has_own_name:
                 return
-            if len(content) > LARGEST or not OURS.match(content):
+            raise
+        found = self._parsed_from(content)
+        if found is None:
+            if not has_own_name and (len(content) > LARGEST or not OURS.match(content)):
                 message = "it is no state file, so it is left alone: pass another state_file="
                 raise OSError(errno.EEXIST, message)
+        elif found.installation != state.installation and found.is_fresh(state.written_at):
+            message = "another installation uses it: pass each its own state_file="
+            raise OSError(errno.EEXIST, message)
 
     def _note_written(self, state: State) -> None:
         self.problem = None
