@@ -202,7 +202,7 @@ def test_a_row_without_code_is_kept_listed_and_runs_again_when_its_code_is_back(
     listed = {one.name: one.known for one in without.overview()}
     assert listed == {"chore": False, "known": True}
     assert without.run_due().decisions["chore"].verdict == "unbound"
-    assert any(problem.name == "unknown_tasks" for problem in without.check())
+    assert any(problem.name == "other_code" for problem in without.check())
     back = deploy(make_cron, url, "1h")
     assert [run.task for run in back.run_due().runs] == ["chore"]
 
