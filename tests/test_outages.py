@@ -650,8 +650,8 @@ def test_a_checkpoint_in_the_tasks_own_write_transaction_says_what_holds_it_up(
     assert checkpoint is not None
     assert checkpoint.startswith("BusyError: the checkpoint could not be stored: somebody else")
     assert once is not None
-    assert once.startswith("BusyError: another connection is writing the database file")
-    assert "register the key in it with connection=, or before it begins" in once
+    assert once.startswith("BusyError: another connection holds the database's lock")
+    assert "register the key in that one with connection=, or before it begins" in once
     engine.dispose()
 
 

@@ -525,3 +525,37 @@ def test_a_slow_writer_of_the_state_file_cannot_hide_a_row_that_became_due_meanw
     found = a._parts.statefile.peek()
     assert found is not None
     assert found.next == START
+
+
+# ── many processes, the same once keys ───────────────────────────────────────────────────────────
+
+
+def keyed(wire: Wire, url: str, folder: str, keys: list[str]) -> None:
+    """Ask for each key, and enqueue a job under it, the moment that all others do."""
+    cron = LazyCron(url, state_file=f"{folder}/state.json")
+    cron.task(name="work")(print)
+    cron.sync()
+    wire.halt_here("ready")
+    effects: list[str] = []
+    made: list[str] = []
+    for key in keys:
+        with cron.once(key) as first:
+            if first:
+                effects.append(key)
+        if cron.using("work", key=key).enqueue(key).created:
+            made.append(key)
+    wire.say("done", (effects, made))
+    cron.close()
+
+
+def test_many_processes_on_the_same_once_keys_wait_for_each_other(url: URL, tmp_path: Path) -> None:
+    """Each key has one effect and one job, and nobody gets an error."""
+    keys = [f"key-{number:03}" for number in range(200)]
+    with children(8, keyed, text_of(url), str(tmp_path), keys) as crowd:
+        for child in crowd:
+            child.expect("ready")
+        for child in crowd:
+            child.say("go on")
+        done = [child.expect("done") for child in crowd]
+    assert sorted(key for effects, _ in done for key in effects) == keys
+    assert sorted(key for _, made in done for key in made) == keys

@@ -222,16 +222,12 @@ def _to_job(row: AnyRow) -> JobRow:
 class Jobs:
     """Jobs outside of a run; each method is a transaction, or a part of the caller's connection."""
 
-    def __init__(self, database: Database, joining: Joining) -> None:
+    def __init__(self, database: Database, joining: Joining, begin: Transactions) -> None:
         self._database = database
         self._joining = joining
-        self._begin = Transactions(joining.hasty)
+        self._begin = begin
         statement = INSERT_UNLESS_TAKEN.get(database.dialect)
         self._insert_unless_taken = None if statement is None else self._begin.prepare(statement)
-
-    def close(self) -> None:
-        """Give back the connection that is kept."""
-        self._begin.close()
 
     def add(
         self,
@@ -245,7 +241,8 @@ class Jobs:
     ) -> int | None:
         """Insert a job's row and return its id; None where its key is taken.
 
-        A key in another open transaction is waited for until that has ended.
+        A key in another open transaction is waited for until that has ended; on SQLite every
+        writer is, for as long as the engine waits.
         """
         values = {
             "p_name": name,
@@ -268,7 +265,7 @@ class Jobs:
 
         prepared = self._insert_unless_taken
         if connection is not None or prepared is None:
-            return self._joining(connection, add, hastily=True)
+            return self._joining(connection, add)
 
         def add_alone() -> int | None:
             with self._begin() as begun:
@@ -307,7 +304,7 @@ class Jobs:
         def replace(joined: Connection) -> bool:
             return joined.execute(REPLACE, values).rowcount == 1
 
-        return self._joining(connection, replace, hastily=True)
+        return self._joining(connection, replace)
 
     def by_key(self, name: str, key: str, connection: Connection | None = None) -> JobRow | None:
         """Read the job that holds a key."""
@@ -318,7 +315,7 @@ class Jobs:
             row = joined.execute(query, {"p_name": name, "p_key": key}).one_or_none()
             return None if row is None else _to_job(row)
 
-        return self._joining(connection, read, hastily=True)
+        return self._joining(connection, read)
 
     def by_id(self, job_id: int) -> JobRow | None:
         """Read a job by its id."""

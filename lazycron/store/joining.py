@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, event
 
 from lazycron.errors import ConfigurationError
-from lazycron.store.driver.engine import hasty_engine
 from lazycron.store.driver.faults import DatabaseError, is_deadlock
 
 T = TypeVar("T")
@@ -20,35 +19,19 @@ ASYNC_KINDS = f"{KINDS}, or an AsyncConnection or AsyncSession"
 
 
 class Joining:
-    """Acts in the caller's transaction, which the caller ends, or in one of our own.
-
-    On SQLite `hasty` connections wait a quarter of a second for the file's write lock: a request
-    that enqueues may hold it itself.
-    """
+    """Acts in the caller's transaction, which the caller ends, or in one of our own."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.hasty = hasty_engine(engine) if engine.dialect.name == "sqlite" else engine
 
-    def close(self) -> None:
-        """Close the hasty connections."""
-        if self.hasty is not self._engine:
-            self.hasty.dispose()
-
-    def __call__(
-        self,
-        connection: Connection | None,
-        act: Callable[[Connection], T],
-        *,
-        hastily: bool = False,
-    ) -> T:
+    def __call__(self, connection: Connection | None, act: Callable[[Connection], T]) -> T:
         """Act with the caller's connection, or with one of our own where it is None."""
         if connection is not None:
             with _untranslated(connection):
                 return act(connection)
 
         def alone() -> T:
-            with (self.hasty if hastily else self._engine).begin() as own:
+            with self._engine.begin() as own:
                 return act(own)
 
         return unless_deadlocked(alone)

@@ -81,8 +81,8 @@ class OnceKeys:
     ) -> bool:
         """Register a key before its effect; False where it is taken.
 
-        A registration in another open transaction is waited for until that has ended. A task's
-        run, for which nobody waits, waits for SQLite's write lock as long as need be.
+        A registration in another open transaction is waited for until that has ended; on SQLite
+        every writer is, for as long as the engine waits.
         """
         values = {"p_key": key, "p_task": task, "p_now": now, "p_expires": expires}
 
@@ -97,7 +97,7 @@ class OnceKeys:
                 return False
             return True
 
-        return self._joining(connection, register, hastily=task is None)
+        return self._joining(connection, register)
 
     def refuse(self, connection: Connection | None, key: str) -> OnceRow | None:
         """Count a refusal and tell who has the key; None if it was given back meanwhile."""

@@ -49,13 +49,13 @@ class Store:
         self.engine = engine
         self.by = by
         self.probe = probe or Probe()
-        self._file = OpenedFile(engine)  # before Joining copies the engine
+        self._file = OpenedFile(engine)
         self._begin = Transactions(engine)
-        self._joining = Joining(engine)
+        joining = Joining(engine)
         database = Database(engine)
         self.recurring = Recurring(database)
-        self.jobs = Jobs(database, self._joining)
-        self.once = OnceKeys(database, self._joining, lambda: self.probe.is_alive)
+        self.jobs = Jobs(database, joining, self._begin)
+        self.once = OnceKeys(database, joining, lambda: self.probe.is_alive)
         self.history = History(database, self._begin)
         self.shared = Shared(database)
         kind = DIALECTS.get(database.dialect, Portable)
@@ -108,8 +108,6 @@ class Store:
 
     def close(self) -> None:
         """Close the pool's connections."""
-        self.jobs.close()
-        self._joining.close()
         self._begin.close()
         self.engine.dispose()
 

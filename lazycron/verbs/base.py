@@ -18,6 +18,12 @@ MOST_ROWS = 1_000_000
 # How often a verb looks again where another process changes the row at the same time.
 MOST_TRIES = 20
 
+# What is said of SQLite's one writer, which may be the caller itself; what follows says what to do.
+WRITING = (
+    "another connection holds the database's lock for longer than this one waits: try again; "
+    "or this code itself has written in a transaction that is still open: "
+)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -38,10 +44,15 @@ def on_tables(verb: Callable[Concatenate[Parts, P], R]) -> Callable[Concatenate[
         try:
             return verb(parts, *args, **kwargs)
         except DatabaseError as error:
-            say(parts, error, BUSY_NOW)
+            say(parts, error, busy_now(parts))
             raise
 
     return checked
+
+
+def busy_now(parts: Parts) -> str:
+    """Say of a verb that changes rows that it could not."""
+    return f"{WRITING}end that one first" if parts.store.is_sqlite else BUSY_NOW
 
 
 def say(parts: Parts, error: DatabaseError, busy: str | None) -> None:

@@ -18,13 +18,13 @@ from lazycron.model.job import Enqueuer, Job, Wish
 from lazycron.store import DatabaseError, JobRow, Jobs
 from lazycron.store.joining import at_commit, in_connection, to_connection
 from lazycron.tick.tick import EARLIEST
-from lazycron.verbs.base import MOST_TRIES, GetParts, ready, refuse_in_loop, say
+from lazycron.verbs.base import MOST_TRIES, WRITING, GetParts, ready, refuse_in_loop, say
 from lazycron.verbs.jobs import taken, tell, to_job
 from lazycron.wiring import Parts
 
 BUSY = (
-    "another connection is writing the database file, perhaps this very request: join that "
-    "transaction with connection=, or enqueue after its commit (on_commit=, or later in the code)"
+    f"{WRITING}join that one with connection=, or enqueue after its commit (on_commit=, or later "
+    "in the code)"
 )
 
 

@@ -12,15 +12,12 @@ from lazycron.errors import BusyError
 from lazycron.model.once import AsyncOnce, First, Once
 from lazycron.store import DatabaseError, Fault, fault_of
 from lazycron.store.joining import in_connection, to_connection
-from lazycron.verbs.base import MOST_TRIES, GetParts, ready, refuse_in_loop, say
+from lazycron.verbs.base import MOST_TRIES, WRITING, GetParts, ready, refuse_in_loop, say
 
 logger = logging.getLogger("lazycron")
 
 FINISH_TRIES = 5
-BUSY = (
-    "another connection is writing the database file, perhaps this very transaction: register the "
-    "key in it with connection=, or before it begins"
-)
+BUSY = f"{WRITING}register the key in that one with connection=, or before it begins"
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from lazycron.schedules.shaped import Every, Schedule, parse, with_rhythm
 from lazycron.store import DatabaseError, TaskRow
 from lazycron.tick.next_due import OFF, ON
 from lazycron.tick.rescheduling import after_change
-from lazycron.tick.runner import BUSY_NOW
 from lazycron.tick.sync import standing_of
 from lazycron.verbs.base import (
     MOST_TRIES,
     Moment,
     Name,
+    busy_now,
     manage,
     moment_of,
     on_tables,
@@ -39,7 +39,7 @@ def sync(parts: Parts, now: Moment) -> bool:
     except DatabaseError as error:
         if parts.runner.is_missing(error):
             return False
-        say(parts, error, BUSY_NOW)
+        say(parts, error, busy_now(parts))
         raise
     return True
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, Stateme
 from lazycron.schema import lazycron_setting, metadata
 from lazycron.store import Fault, fault_of
 from lazycron.store.driver import private
-from lazycron.store.driver.engine import hasty_engine, open_engine
+from lazycron.store.driver.engine import open_engine
 from lazycron.store.driver.prepared import Prepared
 from lazycron.store.driver.transaction import BareTransaction, Kept, Transactions, Values
 from tests.conftest import START
@@ -270,9 +270,7 @@ def test_after_an_error_it_is_rolled_back_whatever_the_pool_does(
 
 
 def test_an_interrupted_statement_holds_no_lock_while_its_traceback_lives(file: Engine) -> None:
-    """On a connection that commits by itself, as those of requests do."""
-    hasty = hasty_engine(file)
-    begin = Transactions(hasty)
+    begin = Transactions(file)
     returning = PUT.returning(lazycron_setting.c.name)
 
     class Halted(BareTransaction):
@@ -282,7 +280,7 @@ def test_an_interrupted_statement_holds_no_lock_while_its_traceback_lives(file: 
 
     with file.connect() as other:
         other.exec_driver_sql("PRAGMA busy_timeout = 0")
-        halted = Halted(hasty, Kept(1))
+        halted = Halted(file, Kept(1))
         with pytest.raises(KeyboardInterrupt) as caught, halted as begun:
             begun.one(begin.prepare(returning), put("a"))
         assert caught.tb is not None  # which holds the cursor
@@ -292,7 +290,6 @@ def test_an_interrupted_statement_holds_no_lock_while_its_traceback_lives(file: 
             assert again.one(begin.prepare(returning), put("b")) is not None
         assert "b" in names(file)
     begin.close()
-    hasty.dispose()
 
 
 @pytest.mark.parametrize("name", ["handle_error", "do_execute"])

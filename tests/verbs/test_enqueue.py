@@ -6,6 +6,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -684,21 +685,77 @@ def test_on_commit_is_a_snapshot_too_where_the_key_is_taken(
 
 
 def test_enqueueing_while_the_request_writes_to_sqlite_says_both_ways_out(
-    cron: LazyCron, work: list[object], app: Engine
+    sqlite: URL, make_cron: MakeCron
 ) -> None:
-    """After a quarter of a second, not five; nothing is written, and later it goes well."""
-    if app.dialect.name != "sqlite":
-        pytest.skip("only SQLite has one writer at a time")
+    """After as long as the app's own engine waits; nothing is written, and later it goes well."""
+    app = create_engine(sqlite, connect_args={"timeout": 0.1})
+    cron = make_cron(app)
+    work: list[int] = []
+    cron.task(name="work")(work.append)
+    cron.task(every="1h", name="hourly")(print)
+    cron.sync()
     with app.begin() as connection:
         write(connection)
-        with pytest.raises(BusyError, match=r"connection=.*on_commit="):
+        with pytest.raises(BusyError, match=r"try again; or .*connection=.*on_commit="):
             cron.enqueue("work", 1)
-        with pytest.raises(BusyError, match=r"connection=, or before it begins"):
+        with pytest.raises(BusyError, match=r"try again; or .*connection=, or before it begins"):
             cron.once("key").__enter__()
+        with pytest.raises(BusyError, match=r"try again; or .*end that one first"):
+            cron.disable("hourly")
         cron.using("work", connection=connection).enqueue(2)
     cron.enqueue("work", 3)
     drain(cron)
     assert work == [2, 3]
+    app.dispose()
+
+
+def test_who_enqueues_waits_for_another_writer_of_the_file(
+    sqlite: URL, make_cron: MakeCron
+) -> None:
+    """A job and a once key are held up by a transaction, and go on when it ends."""
+    cron = make_cron(sqlite)
+    cron.task(name="work")(print)
+    cron.sync()
+    other = create_engine(sqlite)
+    verbs = [lambda: cron.enqueue("work"), lambda: cron.once("key").__enter__()]
+    with ThreadPoolExecutor(len(verbs)) as threads:
+        with other.begin() as connection:
+            write(connection)
+            waiting = [threads.submit(verb) for verb in verbs]
+            # Longer than any haste, and far below the five seconds of the engine.
+            assert wait(waiting, timeout=0.6).done == set()
+        for one in waiting:
+            one.result(20)
+    assert len(cron.jobs()) == 1
+    other.dispose()
+
+
+def test_coroutines_that_wait_for_the_file_leave_their_loop_free(
+    sqlite: URL, make_cron: MakeCron
+) -> None:
+    """The writer ends its transaction in the same loop: blocked, it never would."""
+    cron = make_cron(sqlite)
+    cron.task(name="work")(print)
+    cron.sync()
+    other = create_engine(sqlite)
+
+    async def key() -> bool:
+        async with cron.aonce("key") as first:
+            return bool(first)
+
+    async def main() -> None:
+        connection = other.connect()
+        write(connection)
+        waiting = [asyncio.create_task(cron.aenqueue("work")), asyncio.create_task(key())]
+        done, _ = await asyncio.wait(waiting, timeout=0.6)
+        assert done == set()
+        connection.commit()
+        connection.close()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(main())
+    assert len(cron.jobs()) == 1
+    other.dispose()
 
 
 def test_the_first_enqueueing_of_a_process_writes_nothing_but_its_row(
@@ -738,7 +795,7 @@ def test_a_key_in_somebodys_open_transaction_is_waited_for_as_long_as_that_lasts
 ) -> None:
     """Then it is his, or free."""
     if app.dialect.name == "sqlite":
-        pytest.skip("on SQLite the file is waited for, a quarter of a second: BusyError")
+        pytest.skip("on SQLite the whole file is waited for")
     got: list[Job] = []
     with app.connect() as connection:
         held = cron.using("work", connection=connection, key="k").enqueue(1)

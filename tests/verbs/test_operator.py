@@ -243,7 +243,7 @@ def test_a_held_lock_is_a_busy_error_for_every_verb_that_writes(
         )
     with engine.connect() as holder:
         holder.exec_driver_sql("BEGIN IMMEDIATE")
-        with pytest.raises(BusyError, match="another connection holds its lock; try again"):
+        with pytest.raises(BusyError, match=r"lock.*try again"):
             act(cron)
     act(cron)
     engine.dispose()

@@ -26,8 +26,6 @@ DEFAULT_DRIVERS = {
     "mariadb": "mariadb+pymysql",
 }
 BUSY_TIMEOUT_MS = 5000
-# How long a request waits for SQLite's write lock when it enqueues: it may hold the lock itself.
-HASTY_MS = 250
 # After how many seconds without use a server's connection is pinged.
 REST = 1.0
 USED_AT = "lazycron used at"
@@ -161,22 +159,6 @@ def clone_engine(engine: Engine, url: URL | None = None) -> Engine:
         engine.dialect.set_isolation_level(connection, level)
 
     return own
-
-
-def hasty_engine(engine: Engine) -> Engine:
-    """Copy an engine on SQLite: it hardly waits for the file's write lock, and it autocommits.
-
-    So each of its statements is a transaction, which saves BEGIN and COMMIT.
-    """
-    own = Engine(engine.pool.recreate(), engine.dialect, engine.url)
-    event.listen(own, "connect", _be_hasty)
-    return own
-
-
-def _be_hasty(connection: sqlite3.Connection, record: object) -> None:
-    del record
-    connection.isolation_level = None
-    connection.execute(f"PRAGMA busy_timeout = {HASTY_MS}")
 
 
 def _isolation(url: URL) -> IsolationLevel:
