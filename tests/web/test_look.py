@@ -836,6 +836,9 @@ def test_a_forked_child_uses_no_thread_queue_or_lock_of_its_parent(
         clock.tick(60)
         visit()
         assert runs == ["minute"]
+        assert cron.close()  # the child's own
+    # A real parent keeps its parts: here nothing else would close their connections.
+    parts.close()
 
 
 def test_two_first_requests_at_once_make_one_set_of_threads(cron: LazyCron) -> None:
