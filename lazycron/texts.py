@@ -3,6 +3,7 @@
 import json
 import logging
 import reprlib
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -45,6 +46,11 @@ def _cut(head: str, tail: str, length: int, whole: int) -> str:
     mark = f" … ({whole} characters in all) " if length >= TELLING_LENGTH else ELLIPSIS
     kept = length - len(mark)
     return head[: kept - kept // 2] + mark + tail[max(0, len(tail) - kept // 2) :]
+
+
+def at(moment: datetime) -> str:
+    """Write a moment in UTC, to the second, for sentences and tables."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def visible(text: str) -> str:

@@ -22,6 +22,7 @@ from lazycron.settings import Settings
 from lazycron.statefile import Place, State, StateFile
 from lazycron.store import Store
 from lazycron.tick.burial import Burial
+from lazycron.tick.claimed import Claimed
 from lazycron.tick.decisions import Deciding
 from lazycron.tick.leases import Leases
 from lazycron.tick.missed import Missed
@@ -164,7 +165,7 @@ def wire(
         registry.schedule_of,
         store.shared.last_switched,
         activity,
-        settings.hanging_after,
+        Claimed(sync.lease_of_name, settings.hanging_after),
         switched_on=settings.is_on,
     )
 

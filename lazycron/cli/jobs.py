@@ -11,8 +11,9 @@ from lazycron.cli.options import DurationType, json_option, name_argument
 from lazycron.cli.output import as_json, cell, say, seen_from, table
 from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
-from lazycron.durations import Duration
+from lazycron.durations import Duration, roughly
 from lazycron.model.job import JOB_STATES, Job
+from lazycron.model.lateness import is_job_late
 
 HEADINGS = ("id", "task", "key", "status", "due", "attempts", "progress", "arguments", "message")
 LONGEST_CALL = 60
@@ -49,13 +50,20 @@ def _line(job: Job, now: datetime) -> list[str]:
         str(job.id),
         job.task,
         cell(job.key),
-        job.status,
+        _status(job, now),
         cell(None) if job.status == "dead" else seen_from(now, job.run_at),
         str(job.attempts),
         cell(in_words(job.progress, job.done, job.total)),
         cell(_call(job)),
         cell(job.message),
     ]
+
+
+def _status(job: Job, now: datetime) -> str:
+    if job.status == "running" and job.started_at is not None:
+        late = ", late" * is_job_late(job.started_at, now)
+        return f"running for {roughly(now - job.started_at)}{late}"
+    return job.status + ", late" * (job.status == "waiting" and is_job_late(job.run_at, now))
 
 
 def _call(job: Job) -> str:

@@ -2,12 +2,13 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import IO, Any
 
 import click
 
+from lazycron import texts
 from lazycron.durations import roughly
 from lazycron.texts import visible, visible_json
 
@@ -47,14 +48,17 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[Cell]], styles: Mapping[str, str] | None = None
+) -> None:
     """Print rows in columns: a drawn table on a terminal, aligned lines elsewhere.
 
-    A cell of several lines is a tuple; only a drawn table has room for it.
+    A cell of several lines is a tuple; only a drawn table has room for it. There a line that is one
+    of the words of `styles` is shown in colour.
     """
     clean = [["\n".join(map(visible, lines_of(one))) for one in row] for row in rows]
     if on_terminal():
-        _drawn(headings, clean)
+        _drawn(headings, clean, styles or {})
     else:
         _aligned(headings, clean)
 
@@ -67,7 +71,9 @@ def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         click.echo(BETWEEN.join(cells).rstrip())
 
 
-def _drawn(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _drawn(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], styles: Mapping[str, str]
+) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -75,7 +81,8 @@ def _drawn(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     drawn = Table(*headings, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         # As Text: a message's brackets are no markup.
-        drawn.add_row(*map(Text, row))
+        lines = ([Text(line, styles.get(line, "")) for line in cell.split("\n")] for cell in row)
+        drawn.add_row(*(Text("\n").join(cell) for cell in lines))
     Console().print(drawn)
 
 
@@ -86,7 +93,7 @@ def cell(value: object) -> str:
 
 def at(moment: datetime | None) -> str:
     """Write a moment in UTC, to the second."""
-    return NOTHING if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return NOTHING if moment is None else texts.at(moment)
 
 
 def seen_from(now: datetime, moment: datetime | None) -> str:

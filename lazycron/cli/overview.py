@@ -40,6 +40,9 @@ COLUMNS = (
     "message",
 )
 STACKED = ("task", "next", "last", "status", "failures", "notes", "message")
+# Words that a terminal shows in colour.
+NOTED = {"late": "yellow", "hanging": "bold red", "failed": "red", "lost": "red"}
+SEVERITIES = {"error": "bold red", "warning": "yellow"}
 # The database could not be asked.
 IN_THE_DARK = (Reason.NOT_INSTALLED, Reason.UNREACHABLE)
 
@@ -55,7 +58,7 @@ def list_(session: Session, *, json_: bool) -> None:
     if json_:
         as_json([dataclasses.asdict(one) for one in found])
     elif found and on_terminal():
-        table(STACKED, [_stack(one, now) for one in found])
+        table(STACKED, [_stack(one, now) for one in found], NOTED)
     elif found:
         table(COLUMNS, [_line(one, now) for one in found])
     else:
@@ -96,6 +99,7 @@ def _notes(one: TaskStatus) -> list[str]:
         "running": one.running,
         "due": one.due,
         "late": one.late,
+        "hanging": one.hanging,
         "unknown": not one.known,
         "overridden": one.overridden,
         in_words(one.progress, one.progress_done, one.progress_total): True,
@@ -205,15 +209,16 @@ def log(session: Session, lines: int, *, json_: bool) -> None:
 @json_option
 @pass_session
 def check(session: Session, *, json_: bool) -> None:
-    """Say what is wrong or advisable; exit code 1 if anything is."""
+    """Say what is wrong or advisable; exit code 1 for an error, and 0 for warnings alone."""
     problems = session.cron.check()
     if json_:
         as_json([dataclasses.asdict(one) for one in problems])
     elif problems:
-        table(["problem", "what to do"], [[one.name, one.text] for one in problems])
+        rows = [[one.severity, one.name, one.text] for one in problems]
+        table(["severity", "problem", "what to do"], rows, SEVERITIES)
     else:
         say("All is well.")
-    if problems:
+    if any(one.severity == "error" for one in problems):
         raise click.exceptions.Exit(WRONG)
 
 

@@ -25,7 +25,8 @@ class Job:
     `status` is "waiting", "running" or "dead", and "unwritten" for one whose row is written at the
     caller's commit (`on_commit=`), which has no id yet. `created` is True if this call made the
     row, False if a waiting or running one was given back, None on a job that was looked up.
-    `progress`, `done` and `total` are its last checkpoint's.
+    `progress`, `done` and `total` are its last checkpoint's; `started_at` is when a running job's
+    run began.
     """
 
     id: int | None
@@ -41,6 +42,7 @@ class Job:
     progress: Any = None
     done: int | None = None
     total: int | None = None
+    started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

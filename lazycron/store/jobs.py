@@ -45,7 +45,10 @@ COLUMNS = (
     t.c.next_run_at,
     t.c.scheduled_for,
     t.c.lock_token,
+    t.c.locked_by,
+    t.c.last_run_at,
     t.c.attempts,
+    t.c.failures,
     t.c.last_message,
     t.c.progress,
     t.c.progress_done,
@@ -65,7 +68,10 @@ class JobRow:
     next_run_at: datetime
     scheduled_for: datetime
     lock_token: str | None
+    locked_by: str | None
+    last_run_at: datetime | None
     attempts: int
+    failures: int
     last_message: str | None
     progress: str | None
     progress_done: int | None
@@ -187,7 +193,14 @@ def select_any_due(names: Sequence[str]) -> Select[bool]:
 
 IS_RUNNING = case((t.c.lock_token.is_not(null()), 1), else_=0)
 COUNTS = (
-    select(t.c.name, t.c.state, IS_RUNNING, func.count(), func.min(t.c.next_run_at))
+    select(
+        t.c.name,
+        t.c.state,
+        IS_RUNNING,
+        func.count(),
+        func.min(t.c.next_run_at),
+        func.min(t.c.last_run_at),
+    )
     .where(IS_JOB)
     .group_by(t.c.name, t.c.state, IS_RUNNING)
 )
@@ -201,18 +214,43 @@ FURTHEST = (
 
 @dataclass(slots=True, kw_only=True)
 class JobCounts:
-    """How many of a task's jobs wait, run and are dead, and when the first of those waiting is due.
+    """How many of a task's jobs wait, run and are dead.
 
-    `progress`, a JSON text, is that of a running job, else of the oldest that has any.
+    `next` is when the first of those waiting is due, `began` when the first of those running began,
+    and `lease_until` the end of the lease that ends first. `progress`, a JSON text, is that of a
+    running job, else of the oldest that has any.
     """
 
     waiting: int = 0
     running: int = 0
     dead: int = 0
     next: datetime | None = None
+    began: datetime | None = None
+    lease_until: datetime | None = None
     progress: str | None = None
     progress_done: int | None = None
     progress_total: int | None = None
+
+
+# Enough for a person to begin with; the counts have the rest.
+MOST_IN_TROUBLE = 100
+IN_TROUBLE = (
+    select(*COLUMNS)
+    .where(
+        IS_JOB,
+        or_(
+            DEAD,
+            t.c.lock_token.is_not(null()),
+            t.c.failures >= bindparam("p_failures", type_=t.c.failures.type),
+            t.c.next_run_at < bindparam("p_before", type_=UTCDateTime),
+        ),
+    )
+    .order_by(IS_RUNNING.desc(), t.c.state, t.c.id)
+    .limit(MOST_IN_TROUBLE)
+)
+RUNNING_OF = (
+    select(*COLUMNS).where(t.c.name == bindparam("p_name"), IS_JOB, RUNNING).order_by(t.c.id)
+)
 
 
 def _to_job(row: AnyRow) -> JobRow:
@@ -350,15 +388,25 @@ class Jobs:
         row = self._database.row(select_any_due(names), {"p_now": now, "p_floor": floor})
         return row is not None and bool(row[0])
 
+    def in_trouble(self, failures: int, before: datetime) -> list[JobRow]:
+        """Read jobs that may need a person: dead, running, failed so often, or due before then."""
+        values = {"p_failures": failures, "p_before": before}
+        return [_to_job(row) for row in self._database.rows(IN_TROUBLE, values)]
+
+    def running_of(self, name: str) -> list[JobRow]:
+        """Read a task's running jobs."""
+        return [_to_job(row) for row in self._database.rows(RUNNING_OF, {"p_name": name})]
+
     def counts(self) -> dict[str, JobCounts]:
         """Count each task's jobs by what they are doing."""
         found: dict[str, JobCounts] = {}
-        for name, state, running, number, first in self._database.rows(COUNTS):
+        for name, state, running, number, first, began in self._database.rows(COUNTS):
             counted = found.setdefault(name, JobCounts())
             if state == State.DEAD:
                 counted.dead += number
             elif running:
                 counted.running += number
+                counted.began, counted.lease_until = began, first
             else:
                 counted.waiting += number
                 counted.next = first

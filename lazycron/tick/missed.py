@@ -10,6 +10,7 @@ from lazycron.model.settle import Status
 from lazycron.model.task import Task
 from lazycron.schedules.shaped import Schedule
 from lazycron.store import MISSED, Place, Store, TaskRow
+from lazycron.texts import at
 
 LEAST_GRACE = timedelta(minutes=1)
 # A due time that was begun is not missed, however long it was asked to wait.
@@ -48,7 +49,7 @@ class Missed:
         due = schedule.due_for(row.scheduled_for)
         nominal = schedule.after_missed(row.scheduled_for, now)
         message = (
-            f"Missed: due at {due:%Y-%m-%d %H:%M:%S} UTC, found {roughly(now - due)} later; "
+            f"Missed: due at {at(due)}, found {roughly(now - due)} later; "
             f"more than {in_words(grace)} is too late."
         )
         passed = self._store.recurring.pass_over(

@@ -72,8 +72,9 @@ class Sync:
         return task.lease or self._default_lease
 
     def lease_of_name(self, name: str) -> timedelta:
-        """Return how long a claim of the task of this name holds."""
-        return self.lease_of(self._registry[name])
+        """Return how long a claim of the task of this name holds; without code, the default."""
+        task = self._registry.get(name)
+        return self._default_lease if task is None else self.lease_of(task)
 
     def bring_in_when_due(self, now: datetime, *, by_clock: bool = True) -> frozenset[str]:
         """Do `bring_in` if tasks were registered since the last time, or a minute has passed."""

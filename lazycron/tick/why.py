@@ -1,17 +1,20 @@
 """Why a task did not run: a sentence from the facts in row, file and process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lazycron.durations import roughly
+from lazycron.durations import in_words, roughly
 from lazycron.errors import ScheduleError
+from lazycron.model.lateness import interval_at, late_after
 from lazycron.model.settle import Status
 from lazycron.model.task import Task
 from lazycron.process import MOST_HANGING, Activity, Facts
 from lazycron.schedules.shaped import Schedule, Shaped
 from lazycron.statefile import State
 from lazycron.store import MISSED, Action, JobCounts, TaskRow
+from lazycron.texts import at
+from lazycron.tick.claimed import Claimed
 from lazycron.tick.missed import grace_of
 from lazycron.tick.reasons import Explanation, Reason
 
@@ -46,7 +49,7 @@ class Surroundings:
 
 
 class Why:
-    """Explains rows; `hanging_after` is the budget's seconds, beyond which a run is called that."""
+    """Explains rows; `claimed` explains those that somebody holds."""
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Why:
         schedule_of: Callable[[str, str], Schedule],
         switched_by: Callable[[str], Action | None],
         activity: Activity,
-        hanging_after: timedelta,
+        claimed: Claimed,
         *,
         switched_on: bool,
     ) -> None:
@@ -62,7 +65,7 @@ class Why:
         self._schedule_of = schedule_of
         self._switched_by = switched_by
         self._activity = activity
-        self._hanging_after = hanging_after
+        self.claimed = claimed
         self._switched_on = switched_on
 
     def about(
@@ -81,33 +84,27 @@ class Why:
         if row is None:
             return _without_row(task)
         if task is None:
-            since = f"since {_at(row.seen_at)}" if row.seen_at else "yet"
+            since = f"since {at(row.seen_at)}" if row.seen_at else "yet"
             return Explanation(
                 Reason.UNKNOWN_CODE,
                 f"no code of this process has known {row.name} {since}; "
                 "it runs again when its code is back",
             )
         if row.running:
-            return self._claimed(row, now)
+            return self.claimed.about(row, now, f"lazycron release {row.name}")
         if not row.enabled:
             return self._disabled(task, row)
         if row.next_run_at > now:
             return self._with_switches(self._waiting(row, now), around, now)
         return self._due(task, row, now, trigger, around)
 
-    def is_hanging(self, row: TaskRow, now: datetime) -> bool:
-        """Tell whether a claimed row has been running longer than a tick's budget."""
-        started = row.last_run_at
-        return row.running and started is not None and now - started > self._hanging_after
-
     def is_late(self, row: TaskRow, now: datetime) -> bool:
-        """Tell whether a row is late: it hangs, or its next regular time has passed as well."""
-        if self.is_hanging(row, now):
-            return True
+        """Tell whether a row has been due, or running, for more than twice its interval."""
         schedule = self._schedule(row)
         if not row.enabled or schedule is None:
             return False
-        return _regular_after(row, schedule)[1] <= now
+        since = row.last_run_at if row.running else row.next_run_at
+        return since is not None and now - since > late_after(row.scheduled_for, schedule)
 
     def not_installed(self) -> Explanation:
         """Explain that there are no tables."""
@@ -116,7 +113,7 @@ class Why:
 
     def unreachable(self, error: str) -> Explanation:
         """Explain that the database cannot be asked."""
-        since = f" since {_at(self._facts.outage.since)}" if self._facts.outage else ""
+        since = f" since {at(self._facts.outage.since)}" if self._facts.outage else ""
         text = (
             f"the database is unreachable{since} ({error}); it is tried again every 30 seconds, "
             "and what is due runs when it is back"
@@ -125,35 +122,17 @@ class Why:
 
     # rows that are not due
 
-    def _claimed(self, row: TaskRow, now: datetime) -> Explanation:
-        started = row.last_run_at or now
-        since = f"since {_at(started)} ({roughly(now - started)}) in {row.locked_by}"
-        if row.next_run_at <= now:
-            return Explanation(
-                Reason.LOST,
-                f"was running {since}, whose lease ended at {_at(row.next_run_at)}; "
-                "the next tick records it as lost and runs it again",
-            )
-        lease = f"lease until {_at(row.next_run_at)}"
-        if self.is_hanging(row, now):
-            return Explanation(
-                Reason.HANGING,
-                f"hanging: running {since}, {lease}; "
-                f"`lazycron release {row.name} --force` frees it",
-            )
-        return Explanation(Reason.RUNNING, f"running {since}, {lease}; it runs again after that")
-
     def _disabled(self, task: Task, row: TaskRow) -> Explanation:
         last, how = self._switched_by(row.name), "disabled"
         if last is not None and last.verb == "disable":
-            how = f"disabled by {last.who} at {_at(last.at)}"
+            how = f"disabled by {last.who} at {at(last.at)}"
         elif last is None and not task.enabled:
             how = "disabled since its row was made, as its code says"
         text = f"{how}; `lazycron enable {row.name}` lets it run again"
         return Explanation(Reason.DISABLED, text)
 
     def _waiting(self, row: TaskRow, now: datetime) -> Explanation:
-        until, ends = f"not due until {_at(row.next_run_at)}", "the first tick after that runs it"
+        until, ends = f"not due until {at(row.next_run_at)}", "the first tick after that runs it"
         window = self._window_waited_for(row, now)
         if row.last_status == Status.FAILED:
             times = "once" if row.failures == 1 else f"{row.failures} times in a row"
@@ -202,7 +181,7 @@ class Why:
     def _due(
         self, task: Task, row: TaskRow, now: datetime, trigger: str, around: Surroundings | None
     ) -> Explanation:
-        due = f"due since {_at(row.next_run_at)}"
+        due = f"due since {at(row.next_run_at)}"
         reason, ends = Reason.DUE, "it runs in the next tick whose budget reaches it"
         if row.last_status == Status.PAUSED:
             due, reason = f"{_paused(row)}, and {due}", Reason.PAUSED
@@ -228,7 +207,7 @@ class Why:
         if outage is None:
             return None
         text = (
-            f"the last tick could not work with the database, since {_at(outage.since)} "
+            f"the last tick could not work with the database, since {at(outage.since)} "
             f"({outage.error}): is it read-only? It is tried again every 30 seconds, and what is "
             "due runs when that works"
         )
@@ -243,8 +222,8 @@ class Why:
             return None
         following = schedule.due_for(schedule.after_missed(row.scheduled_for, now))
         text = (
-            f"that is too late by its grace: the next tick passes it over, and it runs at "
-            f"{_at(following)}, or now by `lazycron run {row.name}`"
+            f"its grace of {in_words(grace)} is over: the next tick passes it over, and it runs at "
+            f"{at(following)}, or now by `lazycron run {row.name}`"
         )
         return Explanation(Reason.MISSED, text)
 
@@ -257,7 +236,7 @@ class Why:
             return None
         window = f"({schedule.window.text} in {schedule.window.tz})"
         text = (
-            f"waiting for its window {window}; it runs when that opens, at {_at(opening)}, or by "
+            f"waiting for its window {window}; it runs when that opens, at {at(opening)}, or by "
             f"`lazycron run {row.name}`"
         )
         return Explanation(Reason.WINDOW, text)
@@ -271,7 +250,7 @@ class Why:
         if state.loop_is_alive(now) and state.loop_at is not None:
             text = (
                 f"requests stand back for the `lazycron run --loop` last heard of at "
-                f"{_at(state.loop_at)}; that loop runs it, and requests if it falls silent"
+                f"{at(state.loop_at)}; that loop runs it, and requests if it falls silent"
             )
             return Explanation(Reason.LOOP, text)
         if not state.traffic:
@@ -281,7 +260,7 @@ class Why:
         return None
 
     def _hung_up(self, row: TaskRow) -> Explanation | None:
-        if self._activity.hanging(self._hanging_after) < MOST_HANGING:
+        if self._activity.hanging(self.claimed.budget) < MOST_HANGING:
             return None
         text = (
             f"{MOST_HANGING} ticks of this process hang in a task each, which is as many as it has;"
@@ -297,7 +276,7 @@ class Why:
         of = "runs" if facts.last_stop == "tasks" else "seconds"
         by = f" by {', '.join(facts.last_ran)}" if facts.last_ran else ""
         text = (
-            f"the budget's {of} of the tick at {_at(facts.last_tick_at)} were used up{by}; what "
+            f"the budget's {of} of the tick at {at(facts.last_tick_at)} were used up{by}; what "
             "has been due longest goes first, so it runs in one of the next ticks"
         )
         return Explanation(Reason.BUDGET, text)
@@ -306,12 +285,12 @@ class Why:
         facts, schedule = self._facts, self._schedule(row)
         monitor = "an uptime monitor that visits the cron URL would keep it on time"
         if schedule is not None and facts.gaps:
-            due, following = _regular_after(row, schedule)
+            interval = interval_at(row.scheduled_for, schedule)
             longest, count = max(facts.gaps), len(facts.gaps)
-            if longest > following - due:
+            if longest > interval:
                 gaps = f"the longest of the last {count} gaps" if count > 1 else "the last gap"
                 text = (
-                    f"requests come more rarely than its {roughly(following - due)} ({gaps} was "
+                    f"requests come more rarely than its {roughly(interval)} ({gaps} was "
                     f"{roughly(longest)}); it runs at the next one, and {monitor}"
                 )
                 return Explanation(Reason.RARE_BEATS, text)
@@ -320,7 +299,7 @@ class Why:
         # What a tick has paused is due just after its start.
         if last is not None and last >= row.next_run_at - SLACK:
             return None
-        since = "yet" if last is None else f"since {_at(last)}"
+        since = "yet" if last is None else f"since {at(last)}"
         text = f"no request has come {since}; it runs at the next one, and {monitor}"
         return Explanation(Reason.NO_REQUEST, text)
 
@@ -331,22 +310,22 @@ class Why:
             return None
 
 
-def _regular_after(row: TaskRow, schedule: Schedule) -> tuple[datetime, datetime]:
-    """Return when a row's due time was due, and when the next regular one is."""
-    due = schedule.due_for(row.scheduled_for)
-    return due, schedule.due_for(schedule.after_run(row.scheduled_for, due))
-
-
-def with_jobs(found: Explanation, name: str, jobs: JobCounts | None) -> Explanation:
-    """Tell of a task's jobs, be they all there is of it."""
+def with_jobs(
+    found: Explanation,
+    name: str,
+    jobs: JobCounts | None,
+    running: Sequence[Explanation] = (),
+) -> Explanation:
+    """Add what is known of a task's jobs, which may be all that there is of it."""
     if jobs is None:
         return found
-    dead = f"{jobs.dead} dead (`lazycron retry ID` starts one anew)"
+    dead = f"{jobs.dead} dead (`lazycron retry ID` starts one again)"
     counted = ((jobs.waiting, f"{jobs.waiting} waiting"), (jobs.running, f"{jobs.running} running"))
     parts = [words for number, words in (*counted, (jobs.dead, dead)) if number]
     held = f"it has jobs: {', '.join(parts)}"
     if jobs.next is not None:
-        held += f", the first due at {_at(jobs.next)}"
+        held += f", the first due at {at(jobs.next)}"
+    held = "; ".join([held, *map(str, running)])
     if found.reason is Reason.UNKNOWN_NAME:
         text = f"no code of this process knows {name}; {held}; they run when its code is back"
         return Explanation(Reason.UNKNOWN_CODE, text)
@@ -385,7 +364,3 @@ def _unwritable(around: Surroundings) -> Explanation | None:
         "the database itself; it runs within a minute of requests, and sooner once that is mended"
     )
     return Explanation(Reason.STATE_FILE, text)
-
-
-def _at(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,6 +1,5 @@
 """What is wrong or advisable, each with what to do."""
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 from lazycron.migrate import HEAD, revision_at
@@ -8,31 +7,27 @@ from lazycron.process import MOST_HANGING
 from lazycron.schema import TABLES
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.store import DatabaseError, said_by
+from lazycron.texts import at
 from lazycron.tick.strangers import strangers
+from lazycron.verbs.problem import Problem, some
+from lazycron.verbs.troubles import troubles
 from lazycron.wiring import Parts
 
+__all__ = ["Problem", "check"]
+
 LARGEST_OFFSET = timedelta(seconds=1)
-MOST_NAMES = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something `check` found: a short name, and a sentence that says what to do."""
-
-    name: str
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def check(parts: Parts) -> list[Problem]:
-    """Look at the secret, the database, the files and the switch; return what was found."""
+    """Look at the secret, the database, the files and the switch; return what was found.
+
+    A warning is worth knowing; an error keeps something from working that was asked for.
+    """
     found = [*_secret(parts.settings), *_database(parts), *_files(parts)]
     found += [*_clocks(parts), *_hanging(parts)]
     if not parts.settings.is_on:
         text = "LAZYCRON=off (or enabled=False): no request and no loop runs tasks here"
-        found.append(Problem("off", text))
+        found.append(Problem("off", text, "warning"))
     return found
 
 
@@ -43,7 +38,8 @@ def _secret(settings: Settings) -> list[Problem]:
     what = "a secret is missing" if not given else "a secret is too short"
     off = "" if good else ", so the cron URL is off"
     text = f"{what}{off}: set secret= or LAZYCRON_SECRET to {SHORTEST_SECRET} characters or more"
-    return [Problem("secret", text)]
+    # The cron URL is optional; a secret that was set and does not count is a mistake.
+    return [Problem("secret", text, "error" if given else "warning")]
 
 
 def _database(parts: Parts) -> list[Problem]:
@@ -57,46 +53,41 @@ def _database(parts: Parts) -> list[Problem]:
         revision = revision_at(parts.store.engine)
         rows, advice = parts.store.recurring.all(), parts.store.advice()
         jobs = parts.store.jobs.counts()
+        trouble = troubles(parts, rows, jobs)
     except DatabaseError as error:
         return [Problem("database", f"the database cannot be used ({said_by(error)})")]
-    found = [Problem("database_settings", text) for text in advice]
+    found = [Problem("database_settings", text, "warning") for text in advice]
     found += _revision(revision)
     if parts.facts.replaced_at is not None:
         text = (
             "the database file was replaced or deleted while this process ran; the file that is "
-            f"there now was opened at {parts.facts.replaced_at:%Y-%m-%d %H:%M:%S} UTC"
+            f"there now was opened at {at(parts.facts.replaced_at)}"
         )
-        found.append(Problem("database_replaced", text))
+        found.append(Problem("database_replaced", text, "warning"))
     if parts.facts.outage is not None:
         text = (
-            f"ticks have failed since {parts.facts.outage.since:%Y-%m-%d %H:%M:%S} UTC "
+            f"ticks have failed since {at(parts.facts.outage.since)} "
             f"({parts.facts.outage.error}), but the database can be read: it may be read-only"
         )
         found.append(Problem("outage", text))
     others = strangers(rows, parts.registry, parts.reference.now())
     if others:
         text = (
-            f"tasks of other code are in this database: {_some(sorted(others))}, seen until "
-            f"{max(others.values()):%Y-%m-%d %H:%M:%S} UTC; if another app's, give each app a "
+            f"tasks of other code are in this database: {some(sorted(others))}, seen until "
+            f"{at(max(others.values()))}; if another app's, give each app a "
             "database of its own; if an older version's, `lazycron forget NAME` removes one"
         )
-        found.append(Problem("other_code", text))
+        found.append(Problem("other_code", text, "warning"))
     known = {*others, *(task.name for task in parts.registry)}
     unknown = [row.name for row in rows if row.enabled and row.name not in known]
     if unknown:
-        text = f"rows without code here: {_some(unknown)}; `lazycron forget NAME` removes one"
-        found.append(Problem("unknown_tasks", text))
+        text = f"rows without code here: {some(unknown)}; `lazycron forget NAME` removes one"
+        found.append(Problem("unknown_tasks", text, "warning"))
     strange = sorted(name for name in jobs if name not in parts.registry)
     if strange:
-        text = f"jobs of tasks without code here: {_some(strange)}; they wait for the code"
-        found.append(Problem("unknown_jobs", text))
-    return found
-
-
-def _some(names: list[str]) -> str:
-    """List names, the first ten where there are many."""
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        text = f"jobs of tasks without code here: {some(strange)}; they wait for the code"
+        found.append(Problem("unknown_jobs", text, "warning"))
+    return found + trouble
 
 
 def _missing(tables: list[str]) -> Problem:
@@ -125,19 +116,19 @@ def _clocks(parts: Parts) -> list[Problem]:
             f"this host's clock is {abs(offset).total_seconds():.1f} s {way} the database "
             "server's, which decides when tasks are due: set both by the same time service"
         )
-        found.append(Problem("clock", text))
+        found.append(Problem("clock", text, "warning"))
     step = parts.reference.last_step
     if step is not None:
         way = "forward" if step > timedelta(0) else "back"
         whose = "the database server's clock" if parts.reference.asks_server else "the clock"
         text = f"{whose} was set {way} by {abs(step).total_seconds():.1f} s while this process ran"
-        found.append(Problem("clock_step", text))
+        found.append(Problem("clock_step", text, "warning"))
     if parts.facts.set_back_at is not None:
         text = (
             "rows had times in the future because a clock was set back; "
-            f"they were moved at {parts.facts.set_back_at:%Y-%m-%d %H:%M:%S} UTC"
+            f"they were moved at {at(parts.facts.set_back_at)}"
         )
-        found.append(Problem("clock_set_back", text))
+        found.append(Problem("clock_set_back", text, "warning"))
     return found
 
 
@@ -156,4 +147,4 @@ def _hanging(parts: Parts) -> list[Problem]:
 
 def _files(parts: Parts) -> list[Problem]:
     problems = (("state_file", parts.statefile.problem), ("log_file", parts.logfile.problem))
-    return [Problem(name, problem) for name, problem in problems if problem]
+    return [Problem(name, problem, "warning") for name, problem in problems if problem]

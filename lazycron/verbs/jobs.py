@@ -129,6 +129,7 @@ def to_job(row: JobRow) -> Job:
         progress=readable_value(row.progress),
         done=row.progress_done,
         total=row.progress_total,
+        started_at=row.last_run_at if status == "running" else None,
     )
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from lazycron.errors import ScheduleError
+from lazycron.model.lateness import is_job_late
 from lazycron.model.task import Task
 from lazycron.model.values import readable_value
 from lazycron.schedules.shaped import parse
@@ -31,11 +32,12 @@ COUNTERS = (
 class TaskStatus:
     """One task at a glance; moments are UTC.
 
-    `next` is None while the task runs, and for a task without a schedule. `late`: it hangs, or
-    its next regular time has passed as well. `known`: this process has its code. `counters` has
-    runs, ok, failures, retries, lost, postponed, refused (once keys), late (starts), lateness and
-    most_lateness (in seconds), jobs_waiting, jobs_running and jobs_dead; of a task that is only
-    enqueued, runs are counted from what the history still holds.
+    `next` is None while the task runs, and for a task without a schedule. `late`: it has been due,
+    or running, for more than twice its interval, or one of its jobs for more than an hour.
+    `hanging`: it runs, or one of its jobs does, and its lease is renewed no more. `known`: this
+    process has its code. `counters` has runs, ok, failures, retries, lost, postponed, refused (once
+    keys), late (starts), lateness and most_lateness (in seconds), jobs_waiting, jobs_running and
+    jobs_dead; runs of a task that is only enqueued are counted from what the history still holds.
     """
 
     name: str
@@ -59,6 +61,7 @@ class TaskStatus:
     progress_done: int | None = None
     progress_total: int | None = None
     overridden: bool = False
+    hanging: bool = False
 
 
 @on_tables
@@ -114,12 +117,13 @@ def status_of(
         failures=0,
         running=jobs.running > 0,
         due=jobs.next is not None and jobs.next <= now,
-        late=False,
+        late=is_job_late(jobs.next, now) or is_job_late(jobs.began, now),
         known=task is not None,
         progress=readable_value(jobs.progress),
         progress_done=jobs.progress_done,
         progress_total=jobs.progress_total,
         counters=_counters(counters, jobs, refused),
+        hanging=why.claimed.has_stopped(name, jobs.lease_until, now),
     )
     if row is not None:
         return _by_row(plain, row, why, now)
@@ -138,7 +142,8 @@ def _by_row(plain: TaskStatus, row: TaskRow, why: Why, now: datetime) -> TaskSta
         failures=row.failures,
         running=row.running,
         due=row.enabled and not row.running and row.next_run_at <= now,
-        late=why.is_late(row, now),
+        late=plain.late or why.is_late(row, now),
+        hanging=plain.hanging or why.claimed.is_hanging(row, now),
         progress=row.progress,
         progress_done=row.progress_done,
         progress_total=row.progress_total,

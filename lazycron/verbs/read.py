@@ -21,6 +21,8 @@ from lazycron.verbs.base import (
 from lazycron.wiring import Parts
 
 MANY_REFUSED = 10
+# As many running jobs as `why` tells of one by one.
+MOST_JOBS = 3
 
 
 @on_tables
@@ -63,13 +65,23 @@ def why(parts: Parts, name: Name, now: Moment) -> Explanation:
         runs = _runs_of(parts, name, row) if refused else 0
         around = _surroundings(parts)
         found = parts.why.about(parts.registry.get(name), row, moment, around=around)
+        running = _running_jobs(parts, name, moment) if jobs and jobs.running else []
     except DatabaseError as error:
         if parts.runner.is_missing(error):
             return parts.why.not_installed()
         return parts.why.unreachable(said_by(error))
-    found = with_jobs(found, name, jobs)
+    found = with_jobs(found, name, jobs, running)
     also = about_refusals(name, refused, runs)
     return found if also is None else replace(found, text=f"{found.text}. {also}")
+
+
+def _running_jobs(parts: Parts, name: str, now: datetime) -> list[Explanation]:
+    """Say of the oldest running jobs since when and where they run."""
+    found = []
+    for row in parts.store.jobs.running_of(name)[:MOST_JOBS]:
+        said = parts.why.claimed.about(row, now, f"lazycron release --job {row.id}")
+        found.append(replace(said, text=f"job {row.id}: {said.text}"))
+    return found
 
 
 def _runs_of(parts: Parts, name: str, row: TaskRow | None) -> int:

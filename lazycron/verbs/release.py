@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 from lazycron.durations import MICROSECOND
 from lazycron.errors import BusyError
+from lazycron.model.lateness import is_renewed
 from lazycron.model.settle import Outcome, Status, settle
 from lazycron.store import Abandoned
+from lazycron.tick.claimed import PRICE
 from lazycron.verbs.base import MOST_TRIES, Name, manage, on_tables, row_of, to_name
 from lazycron.verbs.jobs import job_row
 from lazycron.wiring import Parts
@@ -42,13 +44,10 @@ def _release(parts: Parts, look: Callable[[], Abandoned | None], what: str, *, f
 def _release_one(parts: Parts, held: Abandoned, what: str, *, force: bool) -> bool:
     """Take a claim off its row; False where either has changed since it was seen."""
     claim, now = held.claim, parts.reference.now()
-    task = parts.registry.get(claim.name)
-    lease = (task.lease if task else None) or parts.settings.lease
-    renewed = claim.lease_until - lease
-    if not force and now - renewed < lease / 2:
+    if not force and is_renewed(claim.lease_until, parts.sync.lease_of_name(claim.name), now):
         message = (
             f"{what} is running in {held.by}, which renewed its lease lately; "
-            "force=True (--force) releases it anyway"
+            f"force=True (--force) releases it anyway, and {PRICE}"
         )
         raise BusyError(message)
     outcome = Outcome(status=Status.LOST, message="Lost: released by hand.", ms=None)

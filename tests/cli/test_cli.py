@@ -200,13 +200,39 @@ def test_token_without_a_secret_explains_itself(
     assert "LAZYCRON_SECRET" in shown.stderr
 
 
-def test_check_fails_only_if_there_is_a_problem(call: Call, cron: LazyCron) -> None:
-    """Exit code 0 and 1."""
+def test_check_fails_for_errors_and_not_for_warnings(
+    call: Call, cron: LazyCron, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 0 and 1; both are printed, and --json says which is which."""
     assert call("check").exit_code == 0
     cron.configure(secret="short")
     shown = call("check")
     assert shown.exit_code == 1
     assert "a secret is too short" in shown.stdout
+    cron.close()
+    cron.configure(secret=())
+    monkeypatch.delenv("LAZYCRON_SECRET", raising=False)
+    shown = call("check")
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[1].split()[:2] == ["warning", "secret"]
+    assert [one["severity"] for one in json.loads(call("check", "--json").stdout)] == ["warning"]
+
+
+def test_what_is_late_has_a_word_and_a_colour(
+    call: Call, cron: LazyCron, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The word in a pipe too, the colour on a terminal."""
+    call("list")
+    clock.tick("3d")
+    assert "due, late" in call("list").stdout
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setattr("lazycron.cli.overview.on_terminal", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[33mlate" in call("list", color=True).stdout
+    assert "\x1b[1;31merror" in call("check", color=True).stdout
+    assert cron.overview()[0].late
 
 
 # running

@@ -87,7 +87,7 @@ def running(scene: Scene) -> LazyCron:
 
 def hanging(scene: Scene) -> LazyCron:
     cron = running(scene)
-    scene.clock.tick("21s")
+    scene.clock.tick("150s")
     return cron
 
 
@@ -239,9 +239,9 @@ SCENES: dict[str, tuple[Callable[[Scene], LazyCron], str]] = {
     Reason.NOT_INSTALLED: (not_installed, "`lazycron migrate` makes them"),
     Reason.UNREACHABLE: (unreachable, "the database is unreachable (OperationalError)"),
     Reason.DISABLED: (disabled, "`lazycron enable chore` lets it run again"),
-    Reason.RUNNING: (running, "in host:1, lease until 2026-01-01 00:05:00 UTC"),
+    Reason.RUNNING: (running, "in host:1; its lease is renewed until 2026-01-01 00:05:00 UTC"),
     Reason.HANGING: (hanging, "`lazycron release chore --force` frees it"),
-    Reason.LOST: (lost, "whose lease ended at 2026-01-01 00:05:00 UTC"),
+    Reason.LOST: (lost, "and its lease ended at 2026-01-01 00:05:00 UTC"),
     Reason.FAILED: (failed, "failed once, last with RuntimeError: out of paper (test_why.py:"),
     Reason.POSTPONED: (postponed, "not due until 2026-01-01 00:10:00 UTC: postponed, no file yet"),
     Reason.PAUSED: (paused, "paused at 1 of 40, and due since 2026-01-01 01:00:00 UTC; the next"),
