@@ -14,7 +14,7 @@ from lazycron.durations import Duration, to_duration
 from lazycron.errors import ConfigurationError
 from lazycron.executors.bridge import in_a_new_loop, on_loop
 from lazycron.model.job import Job, JobResult, Using
-from lazycron.model.once import AsyncOnce, Once
+from lazycron.model.once import AsyncOnce, Once, OnceKey
 from lazycron.model.registry import Registry
 from lazycron.model.report import Budget, RunResult, TickReport, Trigger
 from lazycron.model.retry import Retry
@@ -84,8 +84,7 @@ class LazyCron:
     def configure(self, database: str | URL | Engine | None = None, **settings: Any) -> None:
         """Set what was not known at import, before the first use; takes what LazyCron() takes.
 
-        What is not named stays as it was. Raises ConfigurationError for an unknown setting, and
-        once this LazyCron has been used in this process.
+        What is not named stays as it was. Raises ConfigurationError, also after the first use.
         """
         if self.is_used:
             message = "configure() came after the first use; call it before any request or tick"
@@ -170,7 +169,6 @@ class LazyCron:
         due = to_schedule(
             every, crontab, schedule, tz, self._settings.tz, between=between, jitter=jitter
         )
-
         own_zone = tz is not None or isinstance(schedule, Crontab)
         without = ["retry"] * (retry is None) + ["tz"] * (not own_zone)
 
@@ -261,16 +259,14 @@ class LazyCron:
     def retry_job(self, job_id: int) -> Job:
         """Start a dead job again: due now, with all its attempts, from its last checkpoint.
 
-        Raises UnknownTaskError where there is no such job, BusyError for one that is not dead, and
-        KeyTakenError, which names the holder, where another job has its key by now.
+        Raises UnknownTaskError, BusyError for one that is not dead, and KeyTakenError.
         """
         return jobs.retry_job(self._parts, job_id)
 
     def release_job(self, job_id: int, *, force: bool = False) -> bool:
         """End a job's claim and record its run as lost; False where it is not running.
 
-        The loss counts as an attempt: the job runs again, or is dead after its last one. Raises
-        UnknownTaskError where there is no such job, and BusyError as `release` does.
+        The loss counts as an attempt: the job runs again, or is dead. Raises as `release` does.
         """
         return release.release_job(self._parts, job_id, force=force)
 
@@ -288,10 +284,9 @@ class LazyCron:
         """Guard an effect: `with cron.once(key) as first: if first: …`.
 
         The key is registered before the effect; a second registration is refused and counted. An
-        exception gives the key back; a crash keeps it, for ever or until it `expires`. With
+        exception gives the key back; a crash keeps it until it `expires` or is released. With
         `connection=` key and effect are in the caller's transaction: both happen or neither.
-        Raises ArgumentsError for a key that is no text of 1 to 191 characters; the block raises
-        LazyCronError where an event loop runs in the calling thread.
+        Raises ArgumentsError, and LazyCronError where an event loop runs in the calling thread.
         """
         return self._once(key, expires=expires, connection=connection, task=None)
 
@@ -300,6 +295,18 @@ class LazyCron:
     ) -> AsyncOnce:
         """Do what `once` does, for `async with`; takes async connections and sessions too."""
         return self._aonce(key, expires=expires, connection=connection, task=None)
+
+    def once_keys(self, *, unfinished: bool = False, limit: int = 100) -> list[OnceKey]:
+        """Return once keys, the oldest first: all, or those whose effect was not finished."""
+        return once.once_keys(self._parts, unfinished=unfinished, limit=limit)
+
+    def finish_once(self, key: str) -> bool:
+        """Note that an unfinished key's effect was done; False where there is no such key."""
+        return once.finish_once(self._parts, key)
+
+    def release_once(self, key: str) -> bool:
+        """Delete an unfinished key: the effect is the next caller's. False where there is none."""
+        return once.release_once(self._parts, key)
 
     # looking
 
@@ -310,8 +317,7 @@ class LazyCron:
     def upcoming(self, name: Name, count: int = 10, now: Moment = None) -> list[datetime]:
         """Return when a task will be due next, in UTC, if each of its runs begins on time.
 
-        For an overdue or disabled task: as if it were run at `now`. Raises UnknownTaskError for a
-        task without a row, and ScheduleError for a row whose schedule cannot be read.
+        For an overdue or disabled task: as if it were run at `now`. Raises UnknownTaskError.
         """
         return read.upcoming(self._parts, name, count, now)
 
@@ -356,9 +362,8 @@ class LazyCron:
     def set_interval(self, name: Name, duration: Duration) -> None:
         """Override a task's schedule by an interval, until `reset_schedule`.
 
-        Its window and jitter stay. Takes 60 seconds to 30 days; raises ScheduleError, a ValueError,
-        for anything else, and UnknownTaskError. The next run is one interval after the last, or at
-        once if that has passed.
+        Its window and jitter stay, and the next run is one interval after the last, or at once.
+        Takes 60 seconds to 30 days; raises ScheduleError, a ValueError, and UnknownTaskError.
         """
         operator.set_interval(self._parts, name, duration)
 
@@ -377,16 +382,14 @@ class LazyCron:
     def forget(self, name: Name) -> None:
         """Delete the row of a task whose code is gone.
 
-        Raises UnknownTaskError where there is no row, ConfigurationError for a task this process
-        knows (its row would come back at once) and BusyError for one that is running.
+        Raises UnknownTaskError, ConfigurationError for a task this process knows, and BusyError.
         """
         operator.forget(self._parts, name)
 
     def set_triggers(self, *, traffic: bool | None = None, admin: bool | None = None) -> None:
         """Switch requests on or off as a trigger, for all hosts within a minute.
 
-        `traffic` is any request, `admin` one on the app's own admin paths. The cron URL, the CLI
-        and direct calls run regardless.
+        `admin` is those on the app's own admin paths. The cron URL, CLI and direct calls still run.
         """
         operator.set_triggers(self._parts, traffic=traffic, admin=admin)
 
@@ -421,8 +424,7 @@ class LazyCron:
         """Stop after the run under way, wait for it, and let connections and threads go.
 
         `timeout` None is the `drain` setting. Returns False if a run was still going on then. The
-        next use opens everything again. Raises LazyCronError where an event loop runs in the
-        calling thread.
+        next use opens everything again. Raises LazyCronError where an event loop runs here.
         """
         refuse_in_loop("close", "await cron.aclose()")
         return self._close(timeout)

@@ -10,17 +10,18 @@ from typing import Any, Protocol
 
 from lazycron.durations import Duration, to_duration
 from lazycron.model.job import check_key
+from lazycron.texts import at
 
 SHORTEST = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class First:
-    """Whether a key is this caller's (truthy), else who has it and whether he has finished.
+    """Whether a key is this caller's (truthy), else who has it and whether the effect is finished.
 
     `task` is the task in whose run the key was registered, None outside of one; `created_at` and
     `finished_at` are UTC. The last is None while the effect is under way, and for ever after a
-    crash in the middle of it.
+    crash in the middle of it: `str()` tells "done already" from "perhaps never done".
     """
 
     mine: bool
@@ -32,10 +33,39 @@ class First:
         """Tell whether the effect is this caller's to do."""
         return self.mine
 
+    def __str__(self) -> str:
+        """Say in words what became of the effect."""
+        if self.mine:
+            return "registered now: the effect is this caller's to do"
+        if self.finished_at is not None:
+            return f"done already, at {at(self.finished_at)}"
+        return (
+            f"begun at {at(self.created_at)} and not finished: it is under way, or was cut off and "
+            "perhaps never done"
+        )
+
     @property
     def is_finished(self) -> bool:
         """Whether the effect was done to its end."""
         return self.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceKey:
+    """One once key as it stands in the table; moments are UTC.
+
+    `finished_at` None: its effect is under way, or was cut off and perhaps never done. `lost`: it
+    was registered during a run of its task that was lost. `refused` counts the registrations that
+    came after it.
+    """
+
+    key: str
+    task: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    expires_at: datetime | None
+    refused: int
+    lost: bool = False
 
 
 class Keeper(Protocol):

@@ -1,31 +1,34 @@
 """Once keys: markers that some effect has been started, guarded by the table's primary key."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, null, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
+from lazycron.model.once import OnceKey
+from lazycron.model.settle import Status
 from lazycron.schema import WAS_REFUSED, UTCDateTime
 from lazycron.schema import once_key as o
+from lazycron.schema import task_run as r
 from lazycron.store.driver.database import Database
+from lazycron.store.driver.prepared import AnyRow
 from lazycron.store.joining import Joining
 
 SLICE = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnceRow:
-    """Who has a once key, since when, and whether its effect was finished."""
-
-    key: str
-    task: str | None
-    created_at: datetime
-    finished_at: datetime | None
-    expires_at: datetime | None
-    refused: int
 
 
 VALUES = {
@@ -59,6 +62,24 @@ OLDEST = (
     .order_by(o.c.expires_at)
     .limit(SLICE)
 )
+LOST = exists().where(
+    r.c.name == o.c.task,
+    r.c.status == Status.LOST.value,
+    r.c.started_at <= o.c.created_at,
+    r.c.finished_at >= o.c.created_at,
+)
+LISTED = select(o, LOST.label("lost")).order_by(o.c.created_at, o.c.key)
+UNFINISHED = LISTED.where(
+    o.c.finished_at.is_(null()),
+    or_(o.c.expires_at.is_(null()), o.c.expires_at > bindparam("p_now", type_=UTCDateTime)),
+    or_(o.c.created_at <= bindparam("p_before", type_=UTCDateTime), LOST),
+)
+FINISH_BY_HAND = (
+    update(o)
+    .where(BY_KEY, o.c.finished_at.is_(null()))
+    .values(finished_at=bindparam("p_now", type_=UTCDateTime))
+)
+RELEASE = delete(o).where(BY_KEY, o.c.finished_at.is_(null()))
 # Said as the index has it: a parameter would keep SQLite from it.
 REFUSED = select(o.c.task, func.sum(o.c.refused)).where(WAS_REFUSED).group_by(o.c.task)
 
@@ -99,13 +120,13 @@ class OnceKeys:
 
         return self._joining(connection, register)
 
-    def refuse(self, connection: Connection | None, key: str) -> OnceRow | None:
+    def refuse(self, connection: Connection | None, key: str) -> OnceKey | None:
         """Count a refusal and tell who has the key; None if it was given back meanwhile."""
 
-        def refuse(joined: Connection) -> OnceRow | None:
+        def refuse(joined: Connection) -> OnceKey | None:
             joined.execute(REFUSE, {"p_key": key})
             row = joined.execute(READ, {"p_key": key}).one_or_none()
-            return None if row is None else OnceRow(**row._asdict())
+            return None if row is None else OnceKey(**row._asdict())
 
         return self._joining(connection, refuse)
 
@@ -133,3 +154,24 @@ class OnceKeys:
     def refused(self) -> dict[str | None, int]:
         """Count each task's refused registrations."""
         return {task: int(number) for task, number in self._database.rows(REFUSED)}
+
+    def listed(self, limit: int) -> list[OnceKey]:
+        """Read keys, the oldest first."""
+        return _to_keys(self._database.rows(LISTED.limit(limit)))
+
+    def unfinished(self, now: datetime, before: datetime, limit: int) -> list[OnceKey]:
+        """Read unfinished keys in force, registered until `before` or in a run that was lost."""
+        values = {"p_now": now, "p_before": before}
+        return _to_keys(self._database.rows(UNFINISHED.limit(limit), values))
+
+    def finish_by_hand(self, key: str, now: datetime) -> bool:
+        """Note that a key's effect is finished; False where no unfinished key has this name."""
+        return self._database.write(FINISH_BY_HAND, {"p_key": key, "p_now": now}) == 1
+
+    def release(self, key: str) -> bool:
+        """Delete an unfinished key; False where there is none of this name."""
+        return self._database.write(RELEASE, {"p_key": key}) == 1
+
+
+def _to_keys(rows: Iterable[AnyRow]) -> list[OnceKey]:
+    return [OnceKey(**(row._asdict() | {"lost": bool(row.lost)})) for row in rows]

@@ -9,6 +9,7 @@ from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.store import DatabaseError, said_by
 from lazycron.texts import at
 from lazycron.tick.strangers import strangers
+from lazycron.verbs.once import doubtful_keys
 from lazycron.verbs.problem import Problem, some
 from lazycron.verbs.troubles import troubles
 from lazycron.wiring import Parts
@@ -53,7 +54,7 @@ def _database(parts: Parts) -> list[Problem]:
         revision = revision_at(parts.store.engine)
         rows, advice = parts.store.recurring.all(), parts.store.advice()
         jobs = parts.store.jobs.counts()
-        trouble = troubles(parts, rows, jobs)
+        trouble = troubles(parts, rows, jobs) + doubtful_keys(parts, parts.reference.now())
     except DatabaseError as error:
         return [Problem("database", f"the database cannot be used ({said_by(error)})")]
     found = [Problem("database_settings", text, "warning") for text in advice]

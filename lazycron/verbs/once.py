@@ -4,19 +4,33 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from lazycron.durations import Duration
 from lazycron.errors import BusyError
-from lazycron.model.once import AsyncOnce, First, Once
+from lazycron.model.job import check_key
+from lazycron.model.once import AsyncOnce, First, Once, OnceKey
 from lazycron.store import DatabaseError, Fault, fault_of
 from lazycron.store.joining import in_connection, to_connection
-from lazycron.verbs.base import MOST_TRIES, WRITING, GetParts, ready, refuse_in_loop, say
+from lazycron.verbs.base import (
+    MOST_TRIES,
+    WRITING,
+    GetParts,
+    check_limit,
+    on_tables,
+    ready,
+    refuse_in_loop,
+    say,
+)
+from lazycron.verbs.problem import MOST_NAMES, Problem, some
+from lazycron.wiring import Parts
 
 logger = logging.getLogger("lazycron")
 
 FINISH_TRIES = 5
+# No effect takes longer: an unfinished key that is older was cut off.
+UNFINISHED_AFTER = timedelta(hours=1)
 BUSY = f"{WRITING}register the key in that one with connection=, or before it begins"
 
 T = TypeVar("T")
@@ -123,6 +137,44 @@ class _Keeper:
                 type(error).__name__,
                 extra={"action": "once_key_kept"},
             )
+
+
+@on_tables
+def once_keys(parts: Parts, *, unfinished: bool, limit: int) -> list[OnceKey]:
+    """Return once keys, the oldest first: all, or those whose effect was not finished."""
+    check_limit("limit", limit)
+    ready(parts)
+    now = parts.reference.now()
+    if unfinished:
+        return parts.store.once.unfinished(now, now, limit)
+    return parts.store.once.listed(limit)
+
+
+@on_tables
+def finish_once(parts: Parts, key: str) -> bool:
+    """Note that the effect of an unfinished key was done."""
+    ready(parts)
+    return parts.store.once.finish_by_hand(check_key(key), parts.reference.now())
+
+
+@on_tables
+def release_once(parts: Parts, key: str) -> bool:
+    """Delete an unfinished key, so that its effect is done by the next caller."""
+    ready(parts)
+    return parts.store.once.release(check_key(key))
+
+
+def doubtful_keys(parts: Parts, now: datetime) -> list[Problem]:
+    """Name once keys whose effect was begun, and perhaps never done."""
+    found = parts.store.once.unfinished(now, now - UNFINISHED_AFTER, MOST_NAMES + 1)
+    if not found:
+        return []
+    text = (
+        f"once keys whose effect was begun and not finished: {some([one.key for one in found])}. "
+        "Whoever asks for one is refused, though it was perhaps never done: look, then "
+        "`lazycron finish-once KEY` if it was, or `lazycron release-once KEY` to let it be done"
+    )
+    return [Problem("unfinished_keys", text)]
 
 
 async def _hop(connection: object, act: Callable[[object], T]) -> T:

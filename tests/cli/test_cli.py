@@ -235,6 +235,24 @@ def test_what_is_late_has_a_word_and_a_colour(
     assert cron.overview()[0].late
 
 
+def test_unfinished_once_keys_are_listed_finished_and_released(
+    call: Call, cron: LazyCron, sqlite: URL
+) -> None:
+    """Each change is noted; a key that is not there is exit code 1."""
+    assert call("once-keys").stdout == "No unfinished once keys.\n"
+    for key in ("ada", "bob"):
+        cron.once(key).__enter__()
+    lines = call("once-keys").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["key", "ada", "bob"]
+    assert call("finish-once", "ada").exit_code == 0
+    assert call("release-once", "bob").exit_code == 0
+    assert call("release-once", "bob").exit_code == 1
+    assert [one["key"] for one in json.loads(call("once-keys", "--all", "--json").stdout)] == [
+        "ada"
+    ]
+    assert [one[1] for one in actions(sqlite)] == ["finish-once", "release-once"]
+
+
 # running
 
 
