@@ -102,6 +102,11 @@ class Reference:
         return self.clock.monotonic()
 
     @property
+    def waits_count(self) -> bool:
+        """Whether time passes while somebody waits: a test's clock stands still."""
+        return isinstance(self.clock, SystemClock)
+
+    @property
     def offset(self) -> timedelta:
         """How far the reference is ahead of the host's wall clock."""
         return self.now() - self.clock.now() if self.asks_server else timedelta(0)

@@ -328,7 +328,7 @@ def test_a_run_lost_while_the_clock_was_ahead_is_not_put_off_until_then(
     clock.tick("1m")
     clock.jump(HOURS)
     for _ in range(2):
-        cron._parts.runner.burial.look(clock.now(), EPOCH, clock.now())
+        cron._parts.runner.burial.look(clock.now(), EPOCH)
         clock.tick("0.5s")
     assert statuses(cron) == ["lost"]
     clock.jump(-HOURS)

@@ -89,7 +89,7 @@ def expired(scene: Scene) -> None:
     scene.until(399.5)
     if scene.cron._parts.store.is_sqlite:
         # The first of the two looks that it takes there.
-        scene.cron._parts.runner.burial.look(scene.at, EPOCH, scene.at)
+        scene.cron._parts.runner.burial.look(scene.at, EPOCH)
     scene.until(400)
 
 

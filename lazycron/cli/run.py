@@ -88,12 +88,7 @@ def _signals(cron: LazyCron, *, at_once: bool) -> Signals:
 
 
 def _door(signals: Signals, trigger: Trigger, budget: Budget) -> Door:
-    return Door(
-        trigger=trigger,
-        budget=budget,
-        interrupted=signals.has_interrupted,
-        stays=trigger == "loop",
-    )
+    return Door(trigger=trigger, budget=budget, interrupted=signals.has_interrupted)
 
 
 def _end(signals: Signals) -> None:

@@ -40,21 +40,24 @@ class Burial:
         """Whether claims were found that a look half a second later may bury."""
         return bool(self._suspects)
 
-    def look(self, now: datetime, floor: datetime, earliest: datetime) -> int:
-        """Bury what is lost; return how many claims that were."""
+    def look(self, now: datetime, floor: datetime) -> int:
+        """Bury what is lost; return how many claims that were.
+
+        A first loss is due at `now`: the tick that buries it has not run it.
+        """
         found = self._store.abandoned(now, floor)
         if not found:
             self._suspects.clear()
             return 0
-        buried = [one for one in self._certain(found) if self._bury(one, now, earliest)]
+        buried = [one for one in self._certain(found) if self._bury(one, now)]
         return len(buried)
 
-    def look_at(self, one: Abandoned, now: datetime, earliest: datetime) -> bool:
+    def look_at(self, one: Abandoned, now: datetime) -> bool:
         """Bury one claim whose lease has ended, be its row enabled or not, at the same terms."""
         others = self._suspects
         certain = self._certain([one])
         self._suspects = others | self._suspects
-        return bool(certain) and self._bury(one, now, earliest)
+        return bool(certain) and self._bury(one, now)
 
     def _certain(self, found: list[Abandoned]) -> list[Abandoned]:
         if self._store.is_sqlite and not self._lock_is_free():
@@ -82,7 +85,7 @@ class Burial:
                 return False
             raise
 
-    def _bury(self, one: Abandoned, now: datetime, earliest: datetime) -> bool:
+    def _bury(self, one: Abandoned, now: datetime) -> bool:
         message = f"Lost: {one.by or 'its process'} neither finished nor renewed it."
         outcome = Outcome(status=Status.LOST, message=message, ms=None)
         settlement = settle(
@@ -90,7 +93,7 @@ class Burial:
             outcome,
             self._policy_of(one.claim),
             now=now,
-            earliest=earliest,
+            earliest=now,
         )
         try:
             buried = self._store.bury(settlement, one.by, now)

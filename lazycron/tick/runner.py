@@ -60,7 +60,7 @@ class Runner:
                 self._look_at_clock(tick)
                 by_clock = door.now is None
                 tick.made = self.sync.bring_in_when_due(tick.due, by_clock=by_clock)
-                self._bury(tick)
+                self._bury(tick, lambda now: self.burial.look(now, self._floor()))
                 self._run_all(tick)
                 self.facts.outage = None
                 report = self._close(tick)
@@ -186,11 +186,18 @@ class Runner:
                 self.reference.sample(server_now, before, self.reference.monotonic())
         self.reference.look_at_host()
 
-    def _bury(self, tick: Tick) -> None:
-        self.burial.look(tick.due, self._floor(), tick.earliest)
-        if self.burial.waits_for_second_look and not tick.door.stays:
+    def _bury(self, tick: Tick, look: Callable[[datetime], int]) -> None:
+        """Bury what is lost, and take the second look that SQLite needs in this very tick.
+
+        Nobody knows whether this process sees another tick. What was buried is due in this one,
+        which then counts from the burial: it has run nothing yet.
+        """
+        look(tick.due)
+        if self.burial.waits_for_second_look and self.reference.waits_count:
             self.activity.stopping.wait(BETWEEN_LOOKS)
-            self.burial.look(tick.moments.now(), self._floor(), tick.earliest)
+            now = tick.moments.now()
+            if look(now):
+                tick.due = now
 
     def _run_all(self, tick: Tick) -> None:
         try:
@@ -229,11 +236,8 @@ class Runner:
         if held.claim.lease_until > tick.due:
             return None
         # A dead run holds the row: it is buried first, so that the history has it.
-        if not self.burial.look_at(held, tick.due, tick.earliest):
-            self.activity.stopping.wait(BETWEEN_LOOKS)
-            self.burial.look_at(held, tick.moments.now(), tick.earliest)
-        # A first loss is due just after this tick's start: it is still the same due time.
-        return self.store.claim_by_name(name, replace(self._stamp(tick), due=tick.earliest))
+        self._bury(tick, lambda now: self.burial.look_at(held, now))
+        return self.store.claim_by_name(name, self._stamp(tick))
 
     def _stamp_if_any_left(self, tick: Tick) -> Stamp | None:
         """Check shutdown and budget before asking for the next claim."""

@@ -27,9 +27,8 @@ def tell_nobody(name: str, done: int | None, total: int | None) -> None:
 class Door:
     """Through which door a tick came: its trigger, its budget, its moments and its bridge.
 
-    `interrupted` tells whether a signal handler has fired; `stays` is False for a process that
-    ends after this tick and therefore looks twice itself before it leaves a lost run behind;
-    `progressed` is told of each stored checkpoint, in whatever thread the task stored it.
+    `interrupted` tells whether a signal handler has fired; `progressed` is told of each stored
+    checkpoint, in whatever thread the task stored it.
     """
 
     trigger: Trigger
@@ -37,7 +36,6 @@ class Door:
     now: datetime | None = None
     bridge: Bridge = in_a_new_loop
     interrupted: Callable[[], bool] = never
-    stays: bool = True
     progressed: Callable[[str, int | None, int | None], None] = tell_nobody
 
 

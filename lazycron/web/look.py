@@ -180,7 +180,7 @@ class Watcher:
         while (visit := threads.take(thread)) is not None:
             try:
                 time.sleep(HEAD_START)
-                self._do(threads, thread, visit, bridge_to(visit.loop), stays=True)
+                self._do(threads, thread, visit, bridge_to(visit.loop))
             except BaseException as error:  # noqa: BLE001 - nothing may end this thread
                 self._note(threads, visit, error)
             finally:
@@ -190,16 +190,14 @@ class Watcher:
         self, threads: Threads, own: TickThread, visit: Visit, bridge: Bridge
     ) -> None:
         try:
-            self._do(threads, own, visit, bridge, stays=False)
+            self._do(threads, own, visit, bridge)
         except Exception as error:  # noqa: BLE001 - a request goes on whatever happens here
             self._note(threads, visit, error)
         finally:
             visit.report.cancel()
             threads.dismiss(own)
 
-    def _do(
-        self, threads: Threads, thread: TickThread, visit: Visit, bridge: Bridge, *, stays: bool
-    ) -> None:
+    def _do(self, threads: Threads, thread: TickThread, visit: Visit, bridge: Bridge) -> None:
         # First the parts, then the question: a drain that comes in between stops these parts, so
         # that no run can begin which nobody waits for.
         parts = parts_of(self._cron)
@@ -222,8 +220,7 @@ class Watcher:
     ) -> None:
         thread.activity = parts.runner.activity
         budget = self._cron.settings.budget
-        door = Door(trigger=visit.kind, budget=budget, bridge=bridge, stays=stays)
-        report = parts.runner.run_due(door)
+        report = parts.runner.run_due(Door(trigger=visit.kind, budget=budget, bridge=bridge))
         self._stand_back(threads, report, parts.reference.now())
         visit.report.set_result(report)
 

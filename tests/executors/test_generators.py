@@ -440,7 +440,7 @@ def test_a_job_that_kills_its_process_ends_dead(
         for _ in range(2):
             # Buried, and not run: this process would live, the job's next due time is later.
             clock.tick()
-            cron._parts.runner.burial.look(clock.now(), START, clock.now())
+            cron._parts.runner.burial.look(clock.now(), START)
         if waiting := cron.jobs("waiting"):
             due = [one.run_at for one in waiting if one.task == "poison"]
             clock.set(max([clock.now(), *due]) + timedelta(seconds=1))

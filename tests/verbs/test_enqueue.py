@@ -419,7 +419,7 @@ def never(text: str, done: int | None, total: int | None) -> bool:
 def bury(cron: LazyCron, clock: ManualClock) -> None:
     """Look twice, as it takes on SQLite."""
     for _ in range(2):
-        cron._parts.runner.burial.look(clock.now(), EPOCH, clock.now())
+        cron._parts.runner.burial.look(clock.now(), EPOCH)
         clock.tick("1s")
 
 
