@@ -42,8 +42,9 @@ class Facts:
     set_back_at: datetime | None = None
     replaced_at: datetime | None = None
     unknown_rows: bool = False
-    floor: datetime = EPOCH
-    floor_until: float = 0.0
+    # By the names that are left out: the moment before which no row of the others lies, and until
+    # when (monotonic) that is believed.
+    floors: dict[frozenset[str], tuple[datetime, float]] = field(default_factory=dict)
     jobs_seen: bool = False
     marked_at: float | None = None
     told: set[str] = field(default_factory=set)
@@ -80,20 +81,25 @@ class Facts:
             self.marked_at = None
         return True
 
-    def raise_floor(self, head: datetime, monotonic: float) -> None:
-        """Remember that the index holds only unknown rows before `head`, for a minute."""
-        if monotonic >= self.floor_until:
-            self.floor_until = monotonic + FLOOR_LIFE
-        self.floor = head
+    def raise_floor(
+        self, head: datetime, monotonic: float, without: frozenset[str] = frozenset()
+    ) -> None:
+        """Remember for a minute that before `head` are only unknown rows and those of `without`."""
+        until = self.floors.get(without, (EPOCH, -inf))[1]
+        self.floors[without] = (head, monotonic + FLOOR_LIFE if monotonic >= until else until)
 
     def lower_floor(self, due: datetime) -> None:
-        """Forget the floor if a known row was entered below it."""
-        if due < self.floor:
-            self.floor_until = -inf
+        """Forget the floors above a known row that was entered."""
+        for names, (head, _) in tuple(self.floors.items()):
+            if due < head:
+                self.floors.pop(names, None)
 
-    def floor_at(self, monotonic: float) -> datetime:
-        """Return the moment before which all rows are unknown; forgotten once a minute."""
-        return self.floor if monotonic < self.floor_until else EPOCH
+    def floor_at(self, monotonic: float, without: frozenset[str] = frozenset()) -> datetime:
+        """Return the moment before which no known row but those of `without` lies."""
+        found = (self.floors.get(names) for names in (frozenset[str](), without))
+        return max(
+            (head for head, until in filter(None, found) if monotonic < until), default=EPOCH
+        )
 
 
 def _nothing() -> None:

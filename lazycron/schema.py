@@ -163,6 +163,8 @@ scheduled_task = Table(
     Column("progress", _LONG, nullable=True),
     Column("progress_done", BigInteger, nullable=True),
     Column("progress_total", BigInteger, nullable=True),
+    # The token of the claim that stored the last checkpoint: a loss after one is another matter.
+    Column("progress_token", _TOKEN, nullable=True),
     Column("counters", _LONG, nullable=True),
     # Of a due time that goes on after a pause or a postponement: which one it is, how long the
     # slices of a paused run took, and when the first began.

@@ -13,6 +13,8 @@ from lazycron.schedules.shaped import Schedule
 RECURRING = ""
 LATE_AFTER = timedelta(minutes=1)
 JOB_BASE = timedelta(seconds=30)
+# A job that has stored a checkpoint before each loss dies after so many times its limit of them.
+MOST_LOSSES = 10
 OnLost = Literal["rerun", "skip"]
 
 
@@ -44,7 +46,8 @@ class Claim:
     `schedule` is the text the row was claimed with, `attempt` counts from 1, and `progress` and
     `arguments` are JSON texts. `scheduled_for` is the nominal due time being worked off; it is also
     `goes_on_for` where it was begun before, and only paused or postponed. `asked_again` says for
-    when a job was given other arguments while it was claimed.
+    when a job was given other arguments while it was claimed. `has_advanced` says of a claim that
+    is taken off its row that its run has stored a checkpoint.
     """
 
     id: int
@@ -66,6 +69,7 @@ class Claim:
     slices_ms: int | None = None
     slices_began: datetime | None = None
     asked_again: datetime | None = None
+    has_advanced: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -270,10 +274,22 @@ def _after_loss(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -
         regular = policy.schedule.due_for(nominal)
         return _Step(regular, nominal, attempts=0, failures=claim.failures, losses=losses)
     again = policy.admitted(now + policy.retry.after_loss(losses, policy.base))
-    ending: Ending = "stays"
-    if claim.key != RECURRING:
-        ending = "dies" if policy.on_lost == "skip" else _ending(claim, policy)
+    if claim.key != RECURRING and policy.on_lost == "skip":
+        return _Step(again, claim.scheduled_for, claim.attempt, claim.failures, losses, "dies")
+    if _is_no_attempt(claim, policy):
+        return _Step(again, claim.scheduled_for, claim.attempt - 1, claim.failures, losses)
+    ending = _ending(claim, policy)
     return _Step(again, claim.scheduled_for, claim.attempt, claim.failures, losses, ending)
+
+
+def _is_no_attempt(claim: Claim, policy: Policy) -> bool:
+    """Tell whether a job came further before it was lost, and was not lost too often in all.
+
+    A checkpoint says so; one that stores the same each time must not kill processes for ever.
+    """
+    lost = claim.counters.get(_COUNTED[Status.LOST], 0) + 1
+    may_go_on = lost < MOST_LOSSES * policy.retry.limit
+    return claim.key != RECURRING and claim.has_advanced and may_go_on
 
 
 def _ending(claim: Claim, policy: Policy) -> Ending:
@@ -302,8 +318,8 @@ _COUNTED = {
 
 def _count(claim: Claim, outcome: Outcome) -> dict[str, int]:
     counters = dict(claim.counters)
-    # A run that was asked to wait, or is only continued, does not start late.
-    if claim.attempt == 1 and not claim.goes_on:
+    # A run that was asked to wait, or goes on after a pause or a loss, does not start late.
+    if claim.attempt == 1 and not claim.goes_on and not claim.losses:
         _count_lateness(counters, claim.started_at - claim.scheduled_for)
     if outcome.status is Status.PAUSED and claim.asked_again is None:
         return counters  # the run is counted when its last slice ends

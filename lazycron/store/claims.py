@@ -327,5 +327,6 @@ CHECKPOINT = (
         progress=case((_KEEPS, bindparam("p_progress", type_=Text)), else_=null()),
         progress_done=case((_KEEPS, bindparam("p_done", type_=BigInteger)), else_=null()),
         progress_total=case((_KEEPS, bindparam("p_total", type_=BigInteger)), else_=null()),
+        progress_token=t.c.lock_token,
     )
 )

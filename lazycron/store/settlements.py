@@ -173,6 +173,7 @@ class Abandoned:
 ABANDONED_COLUMNS = (
     *CLAIMED_COLUMNS,
     t.c.lock_token,
+    t.c.progress_token,
     t.c.locked_by,
     t.c.next_run_at,
     t.c.last_run_at,
@@ -226,5 +227,6 @@ def to_abandoned(row: AnyRow) -> Abandoned:
         slices_ms=row.slices_ms,
         slices_began=row.slices_began,
         asked_again=row.asked_again,
+        has_advanced=row.progress_token == row.lock_token,
     )
     return Abandoned(claim=claim, by=row.locked_by or "")

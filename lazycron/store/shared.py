@@ -62,6 +62,11 @@ class Shared:
         """Read the settings that all hosts share."""
         return {row.name: row.value for row in self._database.rows(READ)}
 
+    def setting(self, name: str) -> str | None:
+        """Read one of them."""
+        row = self._database.row(READ_ONE, {"p_name": name})
+        return None if row is None else str(row.value)
+
     def put_setting(self, name: str, value: str, now: datetime) -> None:
         """Store a setting, whether it is there or not."""
         values = {"p_name": name, "p_value": value, "p_now": now}
@@ -71,12 +76,12 @@ class Shared:
 
     def installation_id(self, now: datetime) -> str:
         """Return this installation's id, and make it where there is none; one racer wins."""
-        found = self._database.row(READ_ONE, {"p_name": INSTALLATION})
+        found = self.setting(INSTALLATION)
         if found is None:
             values = {"p_name": INSTALLATION, "p_value": new_token(), "p_now": now}
             self._database.add(INSERT, values)
-            found = self._database.row(READ_ONE, {"p_name": INSTALLATION})
-        return "" if found is None else str(found.value)
+            found = self.setting(INSTALLATION)
+        return found or ""
 
     def last_switched(self, name: str) -> Action | None:
         """Read who enabled or disabled a task last, if that was noted."""

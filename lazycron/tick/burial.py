@@ -2,13 +2,18 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from math import inf
 
-from lazycron.clock import Reference
+from lazycron.clock import EPOCH, Reference
 from lazycron.logfile import LogFile
 from lazycron.model.settle import Claim, Outcome, Policy, Status, settle
 from lazycron.store import Abandoned, DatabaseError, Fault, Store, fault_of
 
 BETWEEN_LOOKS = 0.5
+# A claim's lease ends after the claim: once nothing was found, only later ends are looked at, or
+# each look would walk past every row that is due. A minute back, since hosts' clocks differ; and
+# for a minute only, since an old claim's row may be enabled again.
+LOOK_BACK = timedelta(minutes=1)
 
 
 class Burial:
@@ -34,6 +39,8 @@ class Burial:
         self._reference = reference
         self._lease_of = lease_of
         self._suspects: dict[tuple[int, str, datetime], float] = {}
+        self._floor = EPOCH
+        self._floor_until = -inf
 
     @property
     def waits_for_second_look(self) -> bool:
@@ -45,8 +52,12 @@ class Burial:
 
         A first loss is due at `now`: the tick that buries it has not run it.
         """
-        found = self._store.abandoned(now, floor)
+        monotonic = self._reference.monotonic()
+        if monotonic >= self._floor_until or now < self._floor:
+            self._floor, self._floor_until = EPOCH, monotonic + LOOK_BACK.total_seconds()
+        found = self._store.abandoned(now, max(floor, self._floor))
         if not found:
+            self._floor = now - LOOK_BACK
             self._suspects.clear()
             return 0
         buried = [one for one in self._certain(found) if self._bury(one, now)]

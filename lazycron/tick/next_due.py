@@ -85,8 +85,13 @@ class Refresh:
         found = {frozenset[str](): following}
         barred = {one: self._barred_from(one) for one in (*READERS, trigger)}
         for names in barred.values():
-            if names not in found:
-                found[names] = self._store.next_due(self._facts.floor_at(monotonic), names)[0]
+            if names in found:
+                continue
+            floor = self._facts.floor_at(monotonic, names)
+            found[names] = first = self._store.next_due(floor, names)[0]
+            if following is not None and following < min(first or asked_at, asked_at):
+                # Due rows that this trigger may not run stand in front: any number of them.
+                self._facts.raise_floor(min(first or asked_at, asked_at), monotonic, names)
         if self._facts.unknown_rows:
             later = moments.now() + UNKNOWN_LIFE
             found = {names: min(due or later, later) for names, due in found.items()}

@@ -10,7 +10,7 @@ from lazycron.clock import EPOCH, Moments, Reference
 from lazycron.errors import BusyError, ConfigurationError, NotInstalledError
 from lazycron.model.registry import Registry
 from lazycron.model.report import Decisions, RunResult, TickReport, to_result
-from lazycron.model.settle import Claim, Outcome, Status
+from lazycron.model.settle import RECURRING, Claim, Outcome, Status
 from lazycron.process import Activity, Facts
 from lazycron.store import DatabaseError, Fault, Stamp, Store, fault_of, new_token, said_by
 from lazycron.tick.burial import BETWEEN_LOOKS, Burial
@@ -23,6 +23,10 @@ from lazycron.tick.sync import Sync
 from lazycron.tick.tick import Door, Tick
 
 logger = logging.getLogger("lazycron")
+
+# Whose turn the next tick's first run is: a setting that all hosts share.
+TURN = "turn"
+OLDEST = "oldest"
 
 BUSY = "the database is busy; the next tick looks again"
 BUSY_NOW = "the database is busy: another connection holds its lock; try again"
@@ -211,18 +215,25 @@ class Runner:
             return
         while claim is not None:
             claim = self._work_off(claim, tick, more=True)
+        if tick.recurring_first and tick.executed == 1 and tick.stopped_by != "done":
+            self.store.shared.put_setting(TURN, OLDEST, tick.moments.now())
 
     def _first_claim(self, stamp: Stamp, tick: Tick) -> Claim | None:
         """Claim the oldest due recurring row before any job, so that no flood can starve it.
 
-        Where this process knows of no jobs, or only one run fits, the oldest due row is right.
+        Where such a run has used up a whole tick, the next tick's first run is the oldest due row
+        of all: no slow regular task can starve the jobs. The database says so, since the next tick
+        may be another process's. Where this process knows of no jobs, nothing is asked.
         """
-        most = tick.door.budget.tasks
-        if self.facts.jobs_seen and (most is None or most > 1):
-            claim = self.store.claim(replace(stamp, recurring=True))
-            if claim is not None:
-                return claim
-        return self.store.claim(stamp)
+        if not self.facts.jobs_seen:
+            return self.store.claim(stamp)
+        if self.store.shared.setting(TURN) == OLDEST:
+            # Before the run, which may kill this process.
+            self.store.shared.put_setting(TURN, RECURRING, stamp.start)
+            return self.store.claim(stamp)
+        claim = self.store.claim(replace(stamp, recurring=True))
+        tick.recurring_first = claim is not None
+        return claim or self.store.claim(stamp)
 
     def _claim_by_name(self, name: str, tick: Tick) -> Claim | None:
         claim = self.store.claim_by_name(name, self._stamp(tick))
@@ -255,18 +266,19 @@ class Runner:
         return None
 
     def _stamp(self, tick: Tick) -> Stamp:
+        barred = self.registry.barred_from(tick.door.trigger)
         return Stamp(
             due=tick.due,
             start=tick.moments.now(),
             token=new_token(),
             by=self.store.by,
             trigger=tick.door.trigger,
-            floor=self._floor(),
-            without=tick.made | self.registry.barred_from(tick.door.trigger),
+            floor=self._floor(barred),
+            without=tick.made | barred,
         )
 
-    def _floor(self) -> datetime:
-        return self.facts.floor_at(self.reference.monotonic())
+    def _floor(self, barred: frozenset[str] = frozenset()) -> datetime:
+        return self.facts.floor_at(self.reference.monotonic(), barred)
 
     def _work_off(self, claim: Claim, tick: Tick, *, more: bool) -> Claim | None:
         """Run one claim; return the next one, claimed in the commit of its record."""

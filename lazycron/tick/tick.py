@@ -50,6 +50,7 @@ class Tick:
     made: frozenset[str] = frozenset()
     runs: list[RunResult] = field(default_factory=list)
     executed: int = 0
+    recurring_first: bool = False
     recurring: list[str] = field(default_factory=list)
     stopped_by: StoppedBy = "done"
     interrupted: BaseException | None = None

@@ -52,6 +52,7 @@ def upgrade() -> None:
         sa.Column("progress", LONG, nullable=True),
         sa.Column("progress_done", sa.BigInteger(), nullable=True),
         sa.Column("progress_total", sa.BigInteger(), nullable=True),
+        sa.Column("progress_token", TOKEN, nullable=True),
         sa.Column("counters", LONG, nullable=True),
         sa.Column("goes_on_for", UTCDateTime, nullable=True),
         sa.Column("slices_ms", sa.BigInteger(), nullable=True),

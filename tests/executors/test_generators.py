@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import URL, Engine
 
 from lazycron import Budget, LazyCron, Postpone, Retry, Run
+from lazycron.clock import EPOCH
 from lazycron.errors import ArgumentsError, LeaseLostError
 from lazycron.model.settle import OnLost, Status
 from lazycron.testing import ManualClock, drain
@@ -400,6 +401,45 @@ def test_a_run_that_is_killed_goes_on_from_its_last_checkpoint(
     assert seen == list(range(at, 10_000))
     assert [run.status for run in reversed(cron.history())] == ["lost", "ok"]
     assert cron.jobs() == []
+
+
+def die_further_on(wire: Wire, url: str, folder: str, now: datetime) -> None:
+    """Do ten pieces more, say so, and wait to be killed."""
+    cron = LazyCron(url, state_file=f"{folder}/state.json", clock=ManualClock(now))
+
+    @cron.task(lease=LEASE, retry=Retry(limit=2))
+    def work(run: Run) -> None:
+        for n in range(run.progress or 0, 50):
+            run.checkpoint(n + 1)
+            if (n + 1) % 10 == 0:
+                wire.halt_here("here")
+
+    cron.run_due(budget=Budget(1, None))
+
+
+def test_a_job_that_is_killed_every_ten_pieces_comes_to_its_end(
+    url: URL, cron: LazyCron, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Its limit is two attempts; but it came further before each of four losses."""
+    seen = []
+
+    @cron.task(lease=LEASE, retry=Retry(limit=2))
+    def work(run: Run) -> None:
+        seen.append(run.progress)
+
+    work.enqueue()
+    for _ in range(4):
+        with Child(die_further_on, text_of(url), str(tmp_path), clock.now()) as child:
+            child.expect("here")
+            child.kill()
+        for wait in (LEASE, timedelta(seconds=1)):
+            clock.tick(wait)
+            cron._parts.runner.burial.look(clock.now(), EPOCH)
+        [waiting] = cron.jobs("waiting")
+        clock.set(max(clock.now(), waiting.run_at))
+    assert [run.attempt for run in cron.run_due().runs] == [1]
+    assert seen == [40]
+    assert [run.status for run in reversed(cron.history("work"))] == ["lost"] * 4 + ["ok"]
 
 
 def test_a_run_that_is_killed_before_its_first_checkpoint_begins_anew(

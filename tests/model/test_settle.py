@@ -360,3 +360,35 @@ def test_a_settlement_carries_claim_and_outcome_and_when_it_ended() -> None:
     """What the history row is made of."""
     done = settled(Every("5m"), OK)
     assert (done.claim.token, done.outcome, done.finished_at) == ("0" * 32, OK, END)
+
+
+def test_a_loss_after_a_checkpoint_is_no_attempt_up_to_ten_times_the_limit() -> None:
+    """A job that comes further each time goes on; one that only says so dies in the end."""
+    policy = Policy(schedule=None, retry=Retry(limit=2))
+    job, now = claim(None, has_advanced=True), START
+    endings, waits = [], []
+    for _ in range(30):
+        now += timedelta(hours=7)
+        step = settle(job, LOST, policy, now=now, earliest=now)
+        endings.append(step.ending)
+        waits.append((step.next_run_at - now).total_seconds())
+        job = replace(
+            job,
+            attempt=step.attempts + 1,
+            losses=step.losses,
+            counters=step.counters,
+            started_at=now,
+        )
+        if step.ending != "stays":
+            break
+    assert endings == ["stays"] * 20 + ["dies"]  # the 20th is the first attempt
+    assert waits[:3] == [0, 60, 120]
+    assert waits == sorted(waits)
+
+
+def test_a_loss_after_a_checkpoint_is_one_all_the_same() -> None:
+    """Of a recurring task it is another attempt, and what may not be repeated is not."""
+    again = settled(Every(timedelta(hours=1)), LOST, has_advanced=True)
+    assert (again.attempts, again.losses) == (1, 1)
+    skip = Policy(schedule=None, retry=Retry(), on_lost="skip")
+    assert settled(None, LOST, skip, has_advanced=True).ending == "dies"

@@ -268,3 +268,36 @@ def test_the_floor_stands_in_every_look(crowded: LazyCron, clock: ManualClock) -
         values = parameters.values() if isinstance(parameters, dict) else parameters
         assert not [value for value in values if str(value).startswith("1970")]
         assert [value for value in values if str(value).startswith("2026-01-01 02:00:00")]
+
+
+def test_rows_that_this_trigger_may_not_run_are_walked_past_once_a_minute(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """However many wait for another trigger, before the one that this trigger may run."""
+    cron.task(every="hour", name="often")(lambda: None)
+    cron.task(name="for_cli", only_on=["cli"])(lambda: None)
+    cron.sync()
+    engine = cron._parts.store.engine
+    waiting = {"name": "for_cli", "next_run_at": START, "scheduled_for": START, "created_at": START}
+    with engine.begin() as connection:
+        connection.execute(insert(scheduled_task), [waiting] * 3000)
+    clock.tick("1h")
+    cron._parts.sync.look_again()
+    assert [run.task for run in cron.run_due("traffic").runs] == ["often"]
+    steps: list[int] = []
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.set_progress_handler(lambda: steps.append(1), 1000)
+    found = tick(cron)
+    assert len(steps) < 3  # in thousands: 3,000 rows take 15 in each look
+    looks = [
+        parameters
+        for statement, parameters in zip(found.statements, found.parameters, strict=True)
+        if "next_run_at >=" in statement and "for_cli" not in str(parameters)
+    ]
+    assert looks  # what visitors may claim, and what is due next for them
+    for parameters in looks:
+        values = parameters.values() if isinstance(parameters, dict) else parameters
+        assert not [value for value in values if str(value).startswith("1970")]
