@@ -206,7 +206,7 @@ class Watcher:
         parts.facts.beat(self._cron.settings.clock.now())
         with parts.runner.activity.in_use():
             if visit.kind == "url" or self._is_wanted(threads, parts, visit.kind):
-                self._tick(threads, parts, thread, visit, bridge, stays=stays)
+                self._tick(threads, parts, thread, visit, bridge)
 
     def _tick(
         self,
@@ -215,8 +215,6 @@ class Watcher:
         thread: TickThread,
         visit: Visit,
         bridge: Bridge,
-        *,
-        stays: bool,
     ) -> None:
         thread.activity = parts.runner.activity
         budget = self._cron.settings.budget
