@@ -219,11 +219,12 @@ class Watcher:
         thread.activity = parts.runner.activity
         budget = self._cron.settings.budget
         report = parts.runner.run_due(Door(trigger=visit.kind, budget=budget, bridge=bridge))
-        self._stand_back(threads, report, parts.reference.now())
+        if visit.kind != "url":
+            self._stand_back(threads, report, parts.reference.now())
         visit.report.set_result(report)
 
     def _stand_back(self, threads: Threads, report: TickReport, now: datetime) -> None:
-        """Keep visitors' ticks away from this one for as long as it took."""
+        """Keep visitors' ticks away from this one of theirs for as long as it took."""
         standing_back = min(report.seconds, LONGEST_STANDING_BACK)
         with threads.lock:
             threads.rest_until = self._cron.settings.clock.monotonic() + standing_back
@@ -233,7 +234,9 @@ class Watcher:
         """Say that a tick failed, and space the next attempts out; its waiter gets the error."""
         if not visit.report.done():
             visit.report.set_exception(error)
-        if not (isinstance(error, DatabaseError) and fault_of(error) is Fault.BUSY):
+        is_busy = isinstance(error, DatabaseError) and fault_of(error) is Fault.BUSY
+        # Who knows the cron URL may hit it without a pause: that pushes no visitor's look away.
+        if not is_busy and visit.kind != "url":
             self._look_again_in(threads, OUTAGE_PAUSE)
         # A server's errors are told by their kind alone: their texts carry addresses and values.
         # Ours say what to do; all others need their traceback.

@@ -41,6 +41,11 @@ class TickThread:
     visit: Visit | None = None
     activity: Activity | None = None
 
+    @property
+    def is_on_url(self) -> bool:
+        """Whether it is busy with the cron URL's tick."""
+        return self.visit is not None and self.visit.kind == "url"
+
     def is_hanging(self, longer_than: timedelta) -> bool:
         """Tell whether it has been in one run for longer than that."""
         activity = self.activity
@@ -91,7 +96,14 @@ class Threads:
         return sum(one.visit is None for one in self.ours) > len(self._waiting)
 
     def _needs_a_further_one(self) -> bool:
-        return len(self.ours) < MOST_THREADS and self._all_hang()
+        """Tell whether each thread hangs, or ticks for the cron URL.
+
+        Who knows the URL may come without a pause, and would keep all visitors from looking.
+        """
+        longest = self._hanging_after()
+        return len(self.ours) < MOST_THREADS and all(
+            one.is_on_url or one.is_hanging(longest) for one in self.ours
+        )
 
     def _is_stuck(self) -> bool:
         """Tell whether no thread takes a visit until a task ends that may never end."""
@@ -151,8 +163,15 @@ class Threads:
         self._came.notify_all()
 
     def receive(self, own: TickThread) -> bool:
-        """Let a request's own thread tick, unless a tick is under way or four are."""
-        if self.under_way() is not None or len(self._of_requests) >= MOST_THREADS:
+        """Let a request's own thread tick, unless a tick is under way or four are.
+
+        The cron URL's tick keeps no visitor's away.
+        """
+        longest = self._hanging_after()
+        busy = [one for one in (*self.ours, *self._of_requests) if one.shared(longest) is not None]
+        if any(own.is_on_url or not one.is_on_url for one in busy):
+            return False
+        if len(self._of_requests) >= MOST_THREADS:
             return False
         self._of_requests.append(own)
         return True

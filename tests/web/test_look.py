@@ -22,6 +22,7 @@ from lazycron.asgi import Receive, Scope, Send
 from lazycron.testing import ManualClock
 from lazycron.web import look as trigger_module
 from lazycron.web.look import Watcher, watcher_of
+from lazycron.web.mount import TickIn
 from lazycron.web.threads import MOST_THREADS
 from lazycron.web.threads import Visit as UrlVisit
 from lazycron.wsgi import Environ, StartResponse
@@ -505,6 +506,51 @@ def test_a_url_hit_while_a_task_hangs_ticks_in_a_further_thread(
     assert not first.done()
     stuck.go.set()
     assert [run.task for run in first.result(DEADLINE).runs] == ["a_stuck"]
+
+
+def for_visitors(cron: LazyCron) -> list[str]:
+    """Register a minute task that visitors' ticks alone may run."""
+    runs: list[str] = []
+    cron.task(every="minute", name="for_visitors", only_on=["traffic"])(
+        lambda: runs.append("for_visitors")
+    )
+    return runs
+
+
+def test_url_hits_that_follow_each_other_keep_no_visitors_task_from_running(
+    cron: LazyCron, clock: ManualClock
+) -> None:
+    """However long their ticks take: they push no look of a visitor's away."""
+    runs = for_visitors(cron)
+    cron.task(every="minute", name="slow", only_on=["url"])(lambda: clock.tick(15))
+    watcher, visit = watcher_of(cron), visitor(cron)
+    visit()
+    clock.tick(60)
+    for _ in range(3):
+        watcher.tick(None).result(DEADLINE)
+        at_rest(cron)
+        clock.tick(0.5)
+    visit()
+    assert runs == ["for_visitors"]
+
+
+@pytest.mark.parametrize("tick_in", ["thread", "request"])
+def test_a_url_hit_under_way_keeps_no_visitors_task_from_running(
+    cron: LazyCron, clock: ManualClock, hang: Callable[[str], Hanging], tick_in: TickIn
+) -> None:
+    """A visitor's look has a further thread, or its request's own."""
+    runs = for_visitors(cron)
+    held = hang("held")
+    app = Wsgi(hello_wsgi, cron, tick_in=tick_in, traffic=True)
+    visitor(cron)()
+    clock.tick(60)
+    report = watcher_of(cron).tick(None)
+    assert held.begun.wait(DEADLINE)
+    call_wsgi(app, environ_of("/"))
+    until(lambda: runs == ["for_visitors"])
+    assert not report.done()
+    held.go.set()
+    assert [run.task for run in report.result(DEADLINE).runs] == ["held"]
 
 
 def test_a_hit_during_a_visitors_tick_gets_that_ticks_report(
