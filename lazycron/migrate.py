@@ -9,6 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, select, text
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from lazycron.errors import BusyError
 from lazycron.schema import TABLES, lazycron_version, metadata, missing_tables
@@ -73,6 +75,30 @@ def _migrate(engine: Engine, revision: str) -> None:
             command.downgrade(config, revision)
         else:
             command.upgrade(config, revision)
+
+
+def make_within(connection: Connection, *, may_make: bool) -> bool:
+    """See to the tables in an SQLite transaction that the caller ends; False: they are missing.
+
+    The caller may hold the file's write lock, so nobody else could make them meanwhile. Alembic
+    belongs to one thread at a time, and a coroutine's connection lets others run in between.
+    """
+    missing = missing_tables(connection)
+    if not missing or not may_make:
+        return not missing
+    current = revision_of(connection)
+    if (current or "") < HEAD and len(missing) < len(TABLES):
+        return False
+    # The revision first, and each if it is not there: in autocommit each is a transaction.
+    connection.execute(CreateTable(lazycron_version, if_not_exists=True))
+    if current is None:
+        stamp = insert(lazycron_version).values(version_num=HEAD).on_conflict_do_nothing()
+        connection.execute(stamp)
+    for table in metadata.sorted_tables:
+        connection.execute(CreateTable(table, if_not_exists=True))
+        for index in sorted(table.indexes, key=lambda one: str(one.name)):
+            connection.execute(CreateIndex(index, if_not_exists=True))
+    return True
 
 
 def folder() -> Path:

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from lazycron.clock import Moments, Reference
 from lazycron.executors.thread import ThreadExecutor
 from lazycron.files import STATE_SUFFIX, log_of, private_folder
 from lazycron.logfile import LogFile
-from lazycron.migrate import is_current, migrate
+from lazycron.migrate import is_current, make_within, migrate
 from lazycron.model.registry import Registry
 from lazycron.model.run import MakeAsyncOnce, MakeOnce
 from lazycron.model.settle import Claim
@@ -152,8 +153,11 @@ def wire(
     reference = Reference(clock, asks_server=not store.is_sqlite)
     refresh = Refresh(store, statefile, facts, registry.barred_from)
 
-    def make_tables() -> bool:
-        if settings.create_tables if settings.create_tables is not None else store.is_sqlite:
+    def make_tables(joined: Any = None) -> bool:  # noqa: ANN401 - only migrate knows SQLAlchemy
+        may_make = store.is_sqlite if settings.create_tables is None else settings.create_tables
+        if joined is not None:
+            return make_within(joined, may_make=may_make)
+        if may_make:
             if not is_current(store.engine):
                 migrate(store.engine)
             return True

@@ -48,7 +48,7 @@ class Runner:
     pruning: Pruning
     deciding: Deciding
     missed: Missed
-    make_tables: Callable[[], bool]
+    make_tables: Callable[..., bool]
 
     def run_due(self, door: Door) -> TickReport:
         """Run due rows while the budget lasts, and report.
@@ -124,11 +124,17 @@ class Runner:
         self._obey(tick)
         return tick.runs[0] if tick.runs else _not_recorded(claim)
 
-    def install(self) -> bool:
-        """Tell whether the tables are there, making them where that is wanted; one warning."""
+    def install(self, joined: object = None) -> bool:
+        """Tell whether the tables are there, making them where that is wanted; one warning.
+
+        On SQLite a caller's own connection makes them: it may hold the file's write lock. What it
+        makes is gone if it rolls back, so nothing is remembered.
+        """
         self.look_at_file()
         if self.facts.installed:
             return True
+        if joined is not None and self.store.is_sqlite:
+            return self.make_tables(joined)
         self.facts.installed = self.make_tables()
         if not self.facts.installed and not self.facts.told_missing:
             logger.warning(

@@ -63,15 +63,21 @@ def say(parts: Parts, error: DatabaseError, busy: str | None) -> None:
         raise BusyError(busy) from error
 
 
-def ready(parts: Parts) -> None:
+def ready(parts: Parts, joined: object = None) -> None:
     """See to it that the tables are there and the server's clock is known.
 
-    This writes nothing: the caller may be a request that holds SQLite's write lock.
+    `joined` is the caller's own connection. No row is made: the caller may hold SQLite's write
+    lock.
     """
-    if not parts.runner.install():
+    if not parts.runner.install(joined):
         raise NotInstalledError
     if parts.reference.wants_sample:
         parts.runner.look_at_clock()
+
+
+def is_ready(parts: Parts) -> bool:
+    """Tell whether `ready` has nothing to wait for; on SQLite a joined connection does it all."""
+    return parts.store.is_sqlite or (parts.facts.installed and not parts.reference.wants_sample)
 
 
 def manage(parts: Parts) -> None:

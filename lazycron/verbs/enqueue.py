@@ -18,7 +18,15 @@ from lazycron.model.job import Enqueuer, Job, Wish
 from lazycron.store import DatabaseError, JobRow, Jobs
 from lazycron.store.joining import at_commit, in_connection, to_connection
 from lazycron.tick.tick import EARLIEST
-from lazycron.verbs.base import MOST_TRIES, WRITING, GetParts, ready, refuse_in_loop, say
+from lazycron.verbs.base import (
+    MOST_TRIES,
+    WRITING,
+    GetParts,
+    is_ready,
+    ready,
+    refuse_in_loop,
+    say,
+)
 from lazycron.verbs.jobs import taken, tell, to_job
 from lazycron.wiring import Parts
 
@@ -106,7 +114,7 @@ def _checked(
     names = check_call(task.function, task.run_parameter, arguments)
     # A snapshot at the call: a list changed afterwards does not change the job.
     snapshot = write_arguments(arguments, names)
-    if wish.connection is not None:
+    if wish.connection is not None and not is_ready(parts):
         ready(parts)
     now = parts.reference.now()
     due = wish.due(now)
@@ -130,6 +138,7 @@ def _enqueue_alone(parts: Parts, call: _Call) -> Job:
 
 def _enqueue_joined(parts: Parts, call: _Call, given: object) -> Job:
     connection = to_connection(given)
+    ready(parts, connection)
     job = _put(parts.store.jobs, connection, call)
     at_commit(connection, parts.note_commit)
     parts.note_commit()

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from lazycron.durations import Duration
@@ -18,6 +19,7 @@ from lazycron.verbs.base import (
     WRITING,
     GetParts,
     check_limit,
+    is_ready,
     on_tables,
     ready,
     refuse_in_loop,
@@ -62,7 +64,7 @@ def aonce(
         return once(get_parts, key, expires=expires, connection=joined, task=task)
 
     joining(connection)  # a bad key is refused here and not in the block
-    return AsyncOnce(joining, connection, _hop)
+    return AsyncOnce(joining, connection, partial(_hop, get_parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,9 @@ class _Keeper:
             refuse_in_loop("once", "async with aonce(…)")
         parts = self.get_parts()
         try:
-            ready(parts)
-            keys = parts.store.once
             joined = None if connection is None else to_connection(connection)
+            ready(parts, joined)
+            keys = parts.store.once
             for _ in range(MOST_TRIES):
                 now = parts.reference.now()
                 until = None if expires is None else now + expires
@@ -177,7 +179,10 @@ def doubtful_keys(parts: Parts, now: datetime) -> list[Problem]:
     return [Problem("unfinished_keys", text)]
 
 
-async def _hop(connection: object, act: Callable[[object], T]) -> T:
+async def _hop(get_parts: GetParts, connection: object, act: Callable[[object], T]) -> T:
     if connection is None:
         return await asyncio.to_thread(act, None)
+    parts = get_parts()
+    if not is_ready(parts):
+        await asyncio.to_thread(ready, parts)
     return await in_connection(connection, act)

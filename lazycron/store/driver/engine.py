@@ -228,6 +228,8 @@ def _prefer_wal(connection: sqlite3.Connection, record: object) -> None:
     del record
     cursor = connection.cursor()
     try:
+        # Nothing is waited for: it may be the caller who holds the lock, in another connection.
+        cursor.execute("PRAGMA busy_timeout = 0")
         cursor.execute("PRAGMA journal_mode")
         if cursor.fetchone()[0] != "wal":
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -235,4 +237,5 @@ def _prefer_wal(connection: sqlite3.Connection, record: object) -> None:
         # Another connection is writing at this very moment; the next one to open switches.
         pass
     finally:
+        cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         cursor.close()
