@@ -160,7 +160,7 @@ class LazyCron:
         """Register a function as a task, as a decorator with or without options.
 
         `every`, `crontab` and `schedule` exclude each other; without one the task is only
-        enqueued. `first_run` None means one interval after registration, "soon" two minutes.
+        enqueued. `first_run` None is one interval after its row is made, "soon" two minutes.
         `enabled` is the first value only; afterwards it is the operator's. `between` holds the
         schedule to a window such as "02:00-05:00" in the zone `tz`, `jitter` spreads it,
         `missed="skip"` skips a run that is later than `grace`, and `only_on` names the triggers

@@ -153,9 +153,11 @@ def _show_table(runs: Sequence[RunResult], others: Mapping[str, Decision]) -> No
 def _summary(report: TickReport) -> str:
     failed = sum(run.status == Status.FAILED for run in report.runs)
     count = f"{len(report.runs)} run{'' if len(report.runs) == 1 else 's'}"
+    without = sum(one.verdict == "unbound" for one in report.decisions.values())
+    unbound = f", {without} due without code here" if without else ""
     stopped = "" if report.stopped_by == "done" else f", stopped by {report.stopped_by}"
     following = "nothing is due next" if report.next_due is None else f"next {at(report.next_due)}"
-    return f"{count}, {failed} failed, in {report.seconds:.1f} s{stopped}; {following}."
+    return f"{count}, {failed} failed{unbound}, in {report.seconds:.1f} s{stopped}; {following}."
 
 
 def _show_runs(report: TickReport, ended_at: str) -> None:

@@ -46,7 +46,8 @@ class Registry:
             if known is not None:
                 message = (
                     f"task name {task.name!r} is taken by {_place(known)}; "
-                    f"give {_place(task)} another name="
+                    f"give {_place(task)} another name=. A task is registered once, where its code "
+                    "is imported; a request enqueues a job of it instead"
                 )
                 raise DuplicateTaskError(message)
             self._tasks = {**self._tasks, task.name: task}

@@ -215,6 +215,20 @@ OTHERS = (
 )
 
 
+DUE_OF_OTHERS = (
+    select(t.c.name)
+    .where(
+        t.c.enabled == true(),
+        t.c.next_run_at <= bindparam("p_due", type_=UTCDateTime),
+        t.c.lock_token.is_(null()),
+        not_(t.c.name.in_(bindparam("p_names", expanding=True))),
+    )
+    .distinct()
+    .order_by(t.c.name)
+    .limit(100)
+)
+
+
 class Recurring:
     """Recurring rows outside of a run; each method is a transaction.
 
@@ -336,6 +350,11 @@ class Recurring:
     def forget_unseen(self, names: Sequence[str], before: datetime) -> int:
         """Delete other tasks' free recurring rows that no code has known since a moment."""
         return self._database.write(FORGET_UNSEEN, {"p_names": names, "p_before": before})
+
+    def due_beside(self, names: Sequence[str], due: datetime) -> list[str]:
+        """Read which other tasks than these have a row or a job that is due and free."""
+        found = self._database.rows(DUE_OF_OTHERS, {"p_names": list(names), "p_due": due})
+        return [row.name for row in found]
 
     def any_beside(self, names: Sequence[str]) -> bool:
         """Tell whether there are enabled rows, jobs included, of other tasks than these."""

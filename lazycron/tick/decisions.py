@@ -6,6 +6,8 @@ from lazycron.store import Store
 from lazycron.tick.tick import Tick
 from lazycron.tick.why import Why
 
+UNBOUND = "it is due, but no code of this process has it; it runs where its code is"
+
 
 class Deciding:
     """Puts a tick's decisions into words."""
@@ -34,6 +36,8 @@ class Deciding:
                 row, now = rows.get(task.name), tick.moments.now()
                 found = self._why.about(task, row, now, trigger=tick.door.trigger)
                 decisions[task.name] = Decision("skipped", str(found))
+        for name in self._store.recurring.due_beside(list(self._registry.names), tick.due):
+            decisions[name] = Decision("unbound", UNBOUND)
         return decisions
 
     def all_skipped(self, tick: Tick, reason: str) -> Decisions:

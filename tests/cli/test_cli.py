@@ -282,6 +282,27 @@ def test_run_has_no_limits_unless_it_is_given_some(call: Call, cron: LazyCron) -
     assert "3 runs, 0 failed" in call("run").stdout
 
 
+def test_run_names_what_is_due_and_has_no_code_here(
+    call: Call, cron: LazyCron, sqlite: URL, make_cron: MakeCron, clock: ManualClock
+) -> None:
+    """Rows and jobs; what is not due yet, or disabled, is no matter."""
+    other = make_cron(sqlite)
+    for name in ("gone", "off", "later"):
+        other.task(every="day" if name == "later" else "minute", name=name)(lambda: None)
+    other.task(name="sent")(lambda: None).enqueue()
+    other.sync()
+    other.disable("off")
+    clock.tick("1h")
+    call("run")
+    shown = call("run")
+    lines = {line.split()[0]: line for line in shown.stdout.splitlines()}
+    assert {name for name, line in lines.items() if " unbound " in line} == {"gone", "sent"}
+    assert "it is due, but no code of this process has it" in lines["gone"]
+    assert "failed, 2 due without code here, in " in shown.stdout
+    assert shown.exit_code == 0
+    assert cron.run_due("url").decisions["gone"].verdict == "unbound"
+
+
 def test_run_by_name_runs_what_is_neither_due_nor_enabled(call: Call) -> None:
     """Its trigger is the command line."""
     call("disable", "nightly")

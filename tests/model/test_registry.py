@@ -84,8 +84,11 @@ def test_a_name_is_registered_once() -> None:
     with pytest.raises(DuplicateTaskError) as caught:
         registry.add(task("one"))
     place = f"{work.__module__}.work"
-    expected = f"task name 'one' is taken by {place}; give {place} another name="
-    assert str(caught.value) == expected
+    expected = f"task name 'one' is taken by {place}; give {place} another name=. A task is"
+    assert str(caught.value) == (
+        f"{expected} registered once, where its code is imported; a request enqueues a job of it "
+        "instead"
+    )
     assert list(registry) == [first]
 
 
