@@ -26,7 +26,7 @@ from sqlalchemy import (
     update,
 )
 
-from lazycron.model.settle import RECURRING, Claim, Status
+from lazycron.model.settle import RECURRING, Claim, State, Status
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.driver.prepared import AnyRow
@@ -268,7 +268,8 @@ OLDEST_JOBS = (
     .where(
         t.c.name == bindparam("p_name"),
         or_(t.c.key.is_(null()), t.c.key != RECURRING),
-        t.c.enabled == true(),
+        # Of a task that is held back one can be run by hand; a dead job not.
+        t.c.state == State.ACTIVE,
         t.c.lock_token.is_(null()),
     )
     .order_by(t.c.next_run_at, t.c.id)
@@ -286,7 +287,7 @@ def claim_job(connection: Connection, claiming: Claiming, stamp: Stamp, name: st
         .where(
             t.c.id == bindparam("p_id"),
             t.c.lock_token.is_(null()),
-            t.c.enabled == true(),
+            t.c.state == State.ACTIVE,
             t.c.scheduled_for == bindparam("p_seen", type_=UTCDateTime),
             t.c.attempts == bindparam("p_attempts"),
             func.coalesce(t.c.arguments, "") == bindparam("p_arguments"),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 
 from sqlalchemy import (
     Connection,
@@ -14,6 +15,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    not_,
     null,
     or_,
     select,
@@ -26,7 +28,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from lazycron.durations import MICROSECOND
 from lazycron.model.settle import RECURRING, State
-from lazycron.schema import HAS_KEY, UTCDateTime
+from lazycron.schema import HAS_KEY, NAME_LENGTH, UTCDateTime, lazycron_setting
 from lazycron.schema import scheduled_task as t
 from lazycron.store.claims import is_known
 from lazycron.store.driver.database import Database
@@ -78,11 +80,29 @@ class JobRow:
     progress_total: int | None
 
 
+# A task without a schedule has no row of its own: a setting says that its jobs are held back. Read
+# by the statement that makes or revives a job, it holds back those to come.
+HELD, LET_GO = "held", "let go"
+IS_LET_GO = not_(
+    exists(
+        select(lazycron_setting.c.name).where(
+            lazycron_setting.c.name == bindparam("p_held"), lazycron_setting.c.value == HELD
+        )
+    )
+)
+
+
+def hold_setting(name: str) -> str:
+    """Return the name of the setting that holds back a task's jobs; it has to fit its column."""
+    plain = f"hold {name}"
+    return plain if len(plain) <= NAME_LENGTH else f"hold {sha256(name.encode()).hexdigest()}"
+
+
 VALUES = {
     "name": bindparam("p_name"),
     "key": bindparam("p_key"),
     "arguments": bindparam("p_arguments"),
-    "enabled": true(),
+    "enabled": IS_LET_GO,
     "next_run_at": bindparam("p_due", type_=UTCDateTime),
     "scheduled_for": bindparam("p_due", type_=UTCDateTime),
     "created_at": bindparam("p_now", type_=UTCDateTime),
@@ -155,6 +175,12 @@ WAITING = and_(t.c.state == State.ACTIVE, t.c.lock_token.is_(null()))
 RUNNING = and_(t.c.state == State.ACTIVE, t.c.lock_token.is_not(null()))
 DEAD = t.c.state == State.DEAD
 STATES = {"waiting": WAITING, "running": RUNNING, "dead": DEAD}
+# Running ones too: a run goes on to its end, and what it leaves waits.
+HOLD = (
+    update(t)
+    .where(t.c.name == bindparam("p_name"), IS_JOB, t.c.state == State.ACTIVE)
+    .values(enabled=bindparam("p_enabled"))
+)
 
 
 RETRY = (
@@ -162,7 +188,7 @@ RETRY = (
     .where(t.c.id == bindparam("p_id"), DEAD, IS_JOB)
     .values(
         state=State.ACTIVE,
-        enabled=true(),
+        enabled=IS_LET_GO,
         key=bindparam("p_key"),
         next_run_at=bindparam("p_now", type_=UTCDateTime),
         attempts=0,
@@ -288,6 +314,7 @@ class Jobs:
             "p_arguments": arguments,
             "p_due": due,
             "p_now": now,
+            "p_held": hold_setting(name),
         }
         statement = INSERT_UNLESS_TAKEN.get(self._database.dialect)
 
@@ -372,12 +399,17 @@ class Jobs:
             query = query.where(STATES[status])
         return [_to_job(row) for row in self._database.rows(query)]
 
-    def retry(self, job_id: int, key: str | None, now: datetime) -> bool | None:
+    def retry(self, job_id: int, name: str, key: str | None, now: datetime) -> bool | None:
         """Make a dead job due with all its attempts; False if not dead, None: its key is taken."""
         try:
-            return self._database.write(RETRY, {"p_id": job_id, "p_key": key, "p_now": now}) == 1
+            values = {"p_id": job_id, "p_key": key, "p_now": now, "p_held": hold_setting(name)}
+            return self._database.write(RETRY, values) == 1
         except IntegrityError:
             return None
+
+    def hold(self, name: str, *, enabled: bool) -> None:
+        """Hold back a task's jobs, or let them go; the setting for those to come stands first."""
+        self._database.write(HOLD, {"p_name": name, "p_enabled": enabled})
 
     def discard(self, job_id: int, now: datetime) -> bool:
         """Delete a job's row unless it is running; False where nothing was deleted."""

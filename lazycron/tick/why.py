@@ -123,13 +123,18 @@ class Why:
     # rows that are not due
 
     def _disabled(self, task: Task, row: TaskRow) -> Explanation:
-        last, how = self._switched_by(row.name), "disabled"
+        last = self._switched_by(row.name)
+        if last is None and not task.enabled:
+            how = "disabled since its row was made, as its code says"
+            return self.held(row.name, how)
+        return self.held(row.name)
+
+    def held(self, name: str, how: str = "disabled") -> Explanation:
+        """Explain that a task is disabled, or that the jobs of one without a row are held back."""
+        last = self._switched_by(name)
         if last is not None and last.verb == "disable":
             how = f"disabled by {last.who} at {at(last.at)}"
-        elif last is None and not task.enabled:
-            how = "disabled since its row was made, as its code says"
-        text = f"{how}; `lazycron enable {row.name}` lets it run again"
-        return Explanation(Reason.DISABLED, text)
+        return Explanation(Reason.DISABLED, f"{how}; `lazycron enable {name}` lets it run again")
 
     def _waiting(self, row: TaskRow, now: datetime) -> Explanation:
         until, ends = f"not due until {at(row.next_run_at)}", "the first tick after that runs it"

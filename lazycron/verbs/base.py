@@ -10,6 +10,7 @@ from lazycron.clock import to_moment
 from lazycron.errors import BusyError, LazyCronError, NotInstalledError, UnknownTaskError
 from lazycron.model.task import Task
 from lazycron.store import DatabaseError, Fault, TaskRow, fault_of
+from lazycron.store.jobs import HELD, hold_setting
 from lazycron.texts import shown, storable
 from lazycron.tick.runner import BUSY_NOW
 from lazycron.wiring import Parts
@@ -91,6 +92,12 @@ def manage(parts: Parts) -> None:
 def moment_of(parts: Parts, now: Moment) -> datetime:
     """Return the moment that `now=` means; None is the reference's own."""
     return parts.reference.now() if now is None else to_moment(now)
+
+
+def held_names(parts: Parts) -> set[str]:
+    """Return the known tasks whose jobs are held back; those with a row have it there."""
+    settings = parts.store.shared.settings()
+    return {one.name for one in parts.registry if settings.get(hold_setting(one.name)) == HELD}
 
 
 def row_of(parts: Parts, name: str) -> TaskRow:

@@ -33,7 +33,7 @@ def retry_job(parts: Parts, job_id: int) -> Job:
     manage(parts)
     store, row, now = parts.store.jobs, job_row(parts, job_id), parts.reference.now()
     key = to_job(row).key
-    done = row.state == State.DEAD and store.retry(job_id, key, now)
+    done = row.state == State.DEAD and store.retry(job_id, row.name, key, now)
     if done is None and key is not None:
         raise KeyTakenError(taken(row.name, key, store.by_key(row.name, key)))
     if not done:

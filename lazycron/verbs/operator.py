@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
+from lazycron.clock import EPOCH
 from lazycron.durations import Duration, to_duration
 from lazycron.errors import BusyError, ConfigurationError, ScheduleError
 from lazycron.migrate import migrate as migrate_tables
 from lazycron.schedules.shaped import Every, Schedule, parse, with_rhythm
 from lazycron.store import DatabaseError, TaskRow
+from lazycron.store.jobs import HELD, LET_GO, hold_setting
 from lazycron.tick.next_due import OFF, ON
 from lazycron.tick.rescheduling import after_change
 from lazycron.tick.sync import standing_of
@@ -51,8 +53,21 @@ def switch(parts: Parts, name: Name, *, enabled: bool) -> None:
     manage(parts)
     # A driver may say that no row was changed where the row was as wanted already.
     if not parts.store.recurring.enable(name, enabled=enabled):
-        row_of(parts, name)
+        task = parts.registry.get(name)
+        if task is None or task.schedule is not None:
+            row_of(parts, name)
+        else:
+            _hold(parts, name, enabled=enabled)
     parts.refresh_state()
+
+
+def _hold(parts: Parts, name: str, *, enabled: bool) -> None:
+    """Hold back the jobs of a task without a schedule, or let them go."""
+    held = LET_GO if enabled else HELD
+    parts.store.shared.put_setting(hold_setting(name), held, parts.reference.now())
+    parts.store.jobs.hold(name, enabled=enabled)
+    parts.facts.lower_floor(EPOCH)
+    parts.facts.jobs_seen = True
 
 
 @on_tables

@@ -12,7 +12,7 @@ from lazycron.model.values import readable_value
 from lazycron.schedules.shaped import parse
 from lazycron.store import Counted, JobCounts, RunRecord, TaskRow
 from lazycron.tick.why import Why
-from lazycron.verbs.base import Moment, manage, moment_of, on_tables
+from lazycron.verbs.base import Moment, held_names, manage, moment_of, on_tables
 from lazycron.wiring import Parts
 
 COUNTERS = (
@@ -71,6 +71,7 @@ def overview(parts: Parts, now: Moment) -> list[TaskStatus]:
     moment, store, registry = moment_of(parts, now), parts.store, parts.registry
     rows = {row.name: row for row in store.recurring.all()}
     jobs, refused = store.jobs.counts(), store.once.refused()
+    held = held_names(parts)
     names = sorted(rows.keys() | jobs.keys() | {task.name for task in registry})
     counted = store.history.counted([name for name in names if name not in rows])
     return [
@@ -83,6 +84,7 @@ def overview(parts: Parts, now: Moment) -> list[TaskStatus]:
             jobs=jobs.get(name),
             counted=counted.get(name),
             refused=refused.get(name, 0),
+            held=name in held,
         )
         for name in names
     ]
@@ -98,6 +100,7 @@ def status_of(
     jobs: JobCounts | None = None,
     counted: Counted | None = None,
     refused: int = 0,
+    held: bool = False,
 ) -> TaskStatus:
     """Put a task's code, its row, its jobs and, where it has no row, its history together."""
     jobs = jobs or JobCounts()
@@ -107,7 +110,7 @@ def status_of(
         label=task.label if task else name,
         explanation=task.explanation if task else "",
         schedule=_words(task, row),
-        enabled=row.enabled if row else bool(task and task.enabled),
+        enabled=row.enabled if row else bool(task and task.enabled and not held),
         next=jobs.next,
         last=None,
         status=None,
@@ -116,7 +119,7 @@ def status_of(
         trigger=None,
         failures=0,
         running=jobs.running > 0,
-        due=jobs.next is not None and jobs.next <= now,
+        due=jobs.next is not None and jobs.next <= now and not held,
         late=is_job_late(jobs.next, now) or is_job_late(jobs.began, now),
         known=task is not None,
         progress=readable_value(jobs.progress),

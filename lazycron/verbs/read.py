@@ -12,6 +12,7 @@ from lazycron.verbs.base import (
     Moment,
     Name,
     check_limit,
+    held_names,
     manage,
     moment_of,
     on_tables,
@@ -64,7 +65,10 @@ def why(parts: Parts, name: Name, now: Moment) -> Explanation:
         jobs = parts.store.jobs.counts().get(name)
         runs = _runs_of(parts, name, row) if refused else 0
         around = _surroundings(parts)
-        found = parts.why.about(parts.registry.get(name), row, moment, around=around)
+        task = parts.registry.get(name)
+        found = parts.why.about(task, row, moment, around=around)
+        if row is None and task is not None and name in held_names(parts):
+            found = parts.why.held(name)
         running = _running_jobs(parts, name, moment) if jobs and jobs.running else []
     except DatabaseError as error:
         if parts.runner.is_missing(error):
