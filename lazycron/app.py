@@ -24,7 +24,7 @@ from lazycron.schedules.shaped import Crontab, Schedule
 from lazycron.settings import CRON_TOKEN, HEALTH_TOKEN, Settings, changed, check_settings
 from lazycron.statefile import State
 from lazycron.store import RunRecord, Store
-from lazycron.store.driver.source import check_database, open_database
+from lazycron.store.driver.source import check_database
 from lazycron.tick.why import Explanation
 from lazycron.verbs import check, enqueue, jobs, once, operator, overview, read, release, run
 from lazycron.verbs.base import Moment, Name, refuse_in_loop, to_name
@@ -73,7 +73,7 @@ class LazyCron:
             "enabled": enabled,
             "clock": clock,
         }
-        self._database = check_database(database)
+        self._source = check_database(database)
         self._settings = check_settings(**self._given)
         self._edge = Edge()
         self._held = PerProcess(self._wire)
@@ -89,10 +89,10 @@ class LazyCron:
         if self.is_used:
             message = "configure() came after the first use; call it before any request or tick"
             raise ConfigurationError(message)
-        given = changed(self._given, settings)
+        given = changed(self._given, {"state_file": self._settings.state_file} | settings)
         checked = check_settings(**given)
         if database is not None:
-            self._database = check_database(database)
+            self._source = check_database(database)
         self._given, self._settings = given, checked
         self._registry.configure(checked.retry, checked.tz)
 
@@ -120,7 +120,7 @@ class LazyCron:
             settings=self._settings,
             registry=self._registry,
             edge=self._edge,
-            store=Store(open_database(self._database), who_we_are()),
+            store=Store(self._source.open(), who_we_are()),
             once=self._once,
             aonce=self._aonce,
         )

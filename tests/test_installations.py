@@ -210,13 +210,24 @@ def test_two_apps_in_one_database_are_told_so(
     assert problems(one) == {}
 
 
-def test_tasks_that_no_code_has_had_for_a_day_are_not_said_to_be_anothers(
+def test_tasks_of_a_quiet_app_are_still_anothers_after_a_day(
+    url: URL, make_cron: MakeCron, clock: ManualClock
+) -> None:
+    """It stamps them once a day, at its next request: nobody is told to forget them meanwhile."""
+    add_quick(make_cron(url))
+    clock.tick("47h")
+    cron = make_cron(url)
+    add_hourly(cron)
+    assert list(problems(cron)) == ["other_code"]
+
+
+def test_tasks_that_no_code_has_had_for_two_days_are_not_said_to_be_anothers(
     url: URL, make_cron: MakeCron, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They are left over, which `check` says as before."""
     gone = make_cron(url)
     add_quick(gone)
-    clock.tick("24h")
+    clock.tick("48h")
     cron = make_cron(url)
     add_hourly(cron)
     assert list(problems(cron)) == ["unknown_tasks"]

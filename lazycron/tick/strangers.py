@@ -8,8 +8,8 @@ from lazycron.store import TaskRow
 
 logger = logging.getLogger("lazycron")
 
-# Rows are stamped once a day by processes whose code has the task.
-LATELY = timedelta(days=1)
+# Rows are stamped once a day by processes whose code has the task, and on a quiet site later.
+LATELY = timedelta(days=2)
 
 
 def strangers(rows: Iterable[TaskRow], known: Container[str], now: datetime) -> dict[str, datetime]:

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Engine, PoolProxiedConnection, create_engine, event, make_url
@@ -15,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from lazycron.errors import ConfigurationError
-from lazycron.store.driver.sqlite_path import file_of, is_uri
+from lazycron.store.driver.sqlite_path import file_of, host_of, is_in_memory, name_of
 
 ASYNC_DRIVERS = {"aiosqlite", "asyncpg", "psycopg_async", "aiomysql", "asyncmy"}
 DEFAULT_DRIVERS = {
@@ -66,19 +65,15 @@ def shown(url: URL) -> str:
 
 def _check_file(url: URL) -> None:
     """Raise ConfigurationError where an SQLite URL names no file that others can open as well."""
-    database = url.database or ""
-    name = database.removeprefix("file:")
-    in_memory = url.query.get("mode") == "memory" or url.query.get("vfs") == "memdb"
-    if in_memory or not name or name.startswith(":memory:"):
+    if is_in_memory(url):
         message = (
             "an SQLite database in memory is seen by one connection only; pass a file, such as "
             '"sqlite:///lazycron.db"'
         )
         raise ConfigurationError(message)
-    if "\x00" in name or not Path(name).absolute().name:
-        message = (
-            f'database {database!r} is no file\'s path; pass one, such as "sqlite:///lazycron.db"'
-        )
+    name = name_of(url)
+    if "\x00" in name or not name.strip("/") or host_of(url) not in ("", "localhost"):
+        message = f'database {url.database!r} is no file\'s path; pass one, such as "sqlite:///lazycron.db"'
         raise ConfigurationError(message)
 
 
@@ -123,12 +118,13 @@ def _prepare_file(url: URL) -> Callable[..., None]:
         del given
         if path.exists():
             return
-        if not is_uri(url) and not folder.is_dir():
+        if not folder.is_dir():
             message = f"unable to open database file: the folder {folder} does not exist"
             raise sqlite3.OperationalError(message)
         if may_be_made:
             with suppress(OSError):  # SQLite says why it cannot be made
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                # SQLite follows a link, even one that leads to no file yet.
+                os.close(os.open(path.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
     return connecting
 

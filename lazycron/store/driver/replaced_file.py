@@ -4,6 +4,8 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
+from lazycron.store.driver.sqlite_path import file_of, is_in_memory
+
 
 class OpenedFile:
     """Remembers which file an engine's first connection has opened.
@@ -55,9 +57,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _path_of(engine: Engine) -> Path | None:
-    """Return the file an engine on SQLite opens; None where its URL is no plain path."""
-    database = engine.url.database or ""
-    is_plain = not (engine.url.query.get("uri") or database.startswith((":memory:", "file:")))
-    if engine.dialect.name != "sqlite" or not database or not is_plain:
+    """Return the file an engine on SQLite opens; None where it opens none."""
+    if engine.dialect.name != "sqlite" or is_in_memory(engine.url):
         return None
-    return Path(database).absolute()
+    return file_of(engine.url).absolute()

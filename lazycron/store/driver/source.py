@@ -14,29 +14,57 @@ DEFAULT_DATABASE = "sqlite:///lazycron.db"
 ENVIRONMENT = "LAZYCRON_DATABASE"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Source:
-    """A database as it was given, and the folder that a relative path of SQLite's counts from."""
+    """Where lazycron's own engine comes from: one database for good, in forks and after a close.
+
+    A relative path of SQLite's counts from the folder in which the LazyCron was made, whatever
+    folder the process is in at its first use.
+    """
 
     given: URL | Engine | None
-    folder: Path
+    folder: Path | None
+
+    def url(self) -> URL:
+        """Return the URL with an absolute path; the environment's is read once.
+
+        Raises ConfigurationError where a relative path counts from a folder that was deleted.
+        """
+        if self.given is None:
+            self.given = to_url(os.environ.get(ENVIRONMENT) or DEFAULT_DATABASE)
+        url = self.given.url if isinstance(self.given, Engine) else self.given
+        try:
+            return absolute(url, self.folder)
+        except FileNotFoundError:
+            message = (
+                f"database {url.database!r} is relative, and the working folder was deleted; pass "
+                'an absolute path, such as "sqlite:////srv/shop/lazycron.db"'
+            )
+            raise ConfigurationError(message) from None
+
+    def open(self) -> Engine:
+        """Make lazycron's own engine."""
+        url = self.url()
+        return clone_engine(self.given, url) if isinstance(self.given, Engine) else open_engine(url)
 
 
 def check_database(database: object) -> Source:
-    """Return what was given, if it is a URL, an engine or None; else raise ConfigurationError.
+    """Return where the engine comes from; raises ConfigurationError for what is no database."""
+    source = Source(_checked(database), _folder())
+    if source.given is not None:
+        source.url()
+    return source
 
-    A relative path counts from the folder of this moment: the process may leave it before the
-    first use.
-    """
-    folder = Path().absolute()
+
+def _checked(database: object) -> URL | Engine | None:
     if isinstance(database, Engine):
         _refuse_schema_map(database)
     if database is None or isinstance(database, Engine):
-        return Source(database, folder)
+        return database
     if isinstance(database, URL):
-        return Source(to_url(database.render_as_string(hide_password=False)), folder)
+        return to_url(database.render_as_string(hide_password=False))
     if isinstance(database, str):
-        return Source(to_url(database), folder)
+        return to_url(database)
     message = (
         f"database is a {type(database).__name__}; pass a URL such as {DEFAULT_DATABASE!r}, or a "
         "sqlalchemy.Engine (for an AsyncEngine: its sync_engine's URL with a sync driver)"
@@ -59,11 +87,9 @@ def _refuse_schema_map(engine: Engine) -> None:
         raise ConfigurationError(message)
 
 
-def open_database(source: Source) -> Engine:
-    """Make lazycron's own engine; where nothing was given the environment names the database."""
-    given = source.given
-    if isinstance(given, Engine):
-        return clone_engine(given, absolute(given.url, source.folder))
-    if given is None:
-        given = to_url(os.environ.get(ENVIRONMENT) or DEFAULT_DATABASE)
-    return open_engine(absolute(given, source.folder))
+def _folder() -> Path | None:
+    """Return the working folder; None where it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None

@@ -1,39 +1,67 @@
 """Which file an SQLite URL names, be it a path or a `file:` URI."""
 
+import os
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from sqlalchemy import URL
 
 URI = "file:"
+IN_MEMORY = ":memory:"
 YES = ("true", "yes", "on", "y", "t", "1")
 
 
 def is_uri(url: URL) -> bool:
     """Tell whether SQLite reads the URL's path as a URI."""
-    wanted = str(url.query.get("uri", "")).strip().lower() in YES
+    wanted = any(one.strip().lower() in YES for one in _options(url, "uri"))
     return wanted and (url.database or "").startswith(URI)
+
+
+def is_in_memory(url: URL) -> bool:
+    """Tell whether an SQLite URL names no file, but a database that one connection sees."""
+    name = name_of(url).removeprefix(URI)
+    modes, systems = _options(url, "mode"), _options(url, "vfs")
+    return not name or name.startswith(IN_MEMORY) or "memory" in modes or "memdb" in systems
+
+
+def host_of(url: URL) -> str:
+    """Return the host that a `file:` URI names; SQLite opens files of none and of `localhost`."""
+    name = (url.database or "").removeprefix(URI)
+    return name[2:].partition("/")[0] if is_uri(url) and name.startswith("//") else ""
+
+
+def name_of(url: URL) -> str:
+    """Return the file's name as it stands on the disk, relative or not."""
+    name = url.database or ""
+    if not is_uri(url):
+        return name
+    name = name.removeprefix(URI).partition("#")[0]
+    if name.startswith("//"):
+        name = "/" + name[2:].partition("/")[2]
+    return unquote(name)
 
 
 def file_of(url: URL) -> Path:
     """Return the path of the file that an SQLite URL names."""
-    name = url.database or ""
-    if not is_uri(url):
-        return Path(name)
-    name = name.removeprefix(URI).partition("#")[0]
-    if name.startswith("//"):  # then comes a host, which is empty or this one
-        name = "/" + name[2:].partition("/")[2]
-    return Path(unquote(name))
+    return Path(name_of(url))
 
 
-def absolute(url: URL, folder: Path) -> URL:
-    """Return the URL with a relative path of SQLite's counted from this folder."""
-    name = url.database or ""
-    in_memory = name.removeprefix(URI).startswith(":memory:") or url.query.get("mode") == "memory"
-    if url.get_backend_name() != "sqlite" or not name or in_memory:
+def absolute(url: URL, folder: Path | None) -> URL:
+    """Return the URL with a relative path of SQLite's counted from a folder.
+
+    None is a folder that was deleted: then a relative path raises FileNotFoundError.
+    """
+    if url.get_backend_name() != "sqlite" or is_in_memory(url):
         return url
     path = file_of(url)
-    if path.is_absolute():
+    # As SQLAlchemy does it: `..` is taken out of the text, whatever link may stand before it.
+    whole = os.path.abspath(path if folder is None else folder / path)  # noqa: PTH100 - no link followed
+    if whole == str(path):
         return url
-    whole = str(folder / path)
     return url.set(database=URI + quote(whole) if is_uri(url) else whole)
+
+
+def _options(url: URL, name: str) -> tuple[str, ...]:
+    """Return an option of the query, which may be there more than once."""
+    found = url.query.get(name, ())
+    return (found,) if isinstance(found, str) else tuple(found)
