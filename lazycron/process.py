@@ -39,6 +39,7 @@ class Facts:
     installed: bool = False
     told_missing: bool = False
     outage: Outage | None = None
+    refused_since: datetime | None = None
     set_back_at: datetime | None = None
     replaced_at: datetime | None = None
     unknown_rows: bool = False

@@ -1,7 +1,7 @@
 """The verbs that look: list, next, why, history, log, check, token."""
 
 import dataclasses
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import click
 
@@ -21,6 +21,7 @@ from lazycron.cli.output import (
 )
 from lazycron.cli.progress import in_words
 from lazycron.cli.session import Session, pass_session
+from lazycron.durations import roughly
 from lazycron.errors import UnknownTaskError
 from lazycron.settings import SHORTEST_SECRET
 from lazycron.tick.why import Reason
@@ -39,6 +40,21 @@ COLUMNS = (
     "notes",
     "message",
 )
+# What `--wide` shows, and the counter that it is.
+WIDE = {
+    "runs": "runs",
+    "failed": "failures",
+    "retries": "retries",
+    "lost": "lost",
+    "skipped": "missed",
+    "keys refused": "refused",
+    "late starts": "late",
+    "waited: beat": "waited_beat",
+    "waited: budget": "waited_budget",
+    "waited: lock": "waited_lock",
+    "longest wait": "most_lateness",
+}
+DURATIONS = ("waited_beat", "waited_budget", "waited_lock", "most_lateness")
 STACKED = ("task", "next", "last", "status", "failures", "notes", "message")
 # Words that a terminal shows in colour.
 NOTED = {"late": "yellow", "hanging": "bold red", "failed": "red", "lost": "red"}
@@ -48,21 +64,33 @@ IN_THE_DARK = (Reason.NOT_INSTALLED, Reason.UNREACHABLE)
 
 
 @click.command("list")
+@click.option("--wide", is_flag=True, help="Show what was counted: retries, skips, waits, …")
 @json_option
 @pass_session
-def list_(session: Session, *, json_: bool) -> None:
+def list_(session: Session, *, wide: bool, json_: bool) -> None:
     """List every task: its schedule, when it runs next, and how it went."""
     cron = session.cron
     now = cron.settings.clock.now()
     found = cron.overview(now)
     if json_:
         as_json([dataclasses.asdict(one) for one in found])
+    elif found and wide:
+        table(("name", *WIDE), [[one.name, *_counted(one)] for one in found])
     elif found and on_terminal():
         table(STACKED, [_stack(one, now) for one in found], NOTED)
     elif found:
         table(COLUMNS, [_line(one, now) for one in found])
     else:
         say("No tasks.")
+
+
+def _counted(one: TaskStatus) -> list[str]:
+    return [
+        roughly(timedelta(seconds=one.counters[name]))
+        if name in DURATIONS
+        else str(one.counters[name])
+        for name in WIDE.values()
+    ]
 
 
 def _line(one: TaskStatus, now: datetime) -> list[str]:

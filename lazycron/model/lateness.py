@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from lazycron.model.settle import Claim
 from lazycron.schedules.shaped import Schedule
 
 # A task is late once it has waited or run for more than this many of its intervals.
@@ -34,3 +35,26 @@ def is_renewed(lease_until: datetime, lease: timedelta, now: datetime) -> bool:
 def is_job_late(since: datetime | None, now: datetime) -> bool:
     """Tell whether a job has been due, or running, since so long ago that it is late."""
     return since is not None and now - since > JOB_LATE_AFTER
+
+
+def with_waits(claim: Claim, tick: datetime, refused_since: datetime | None) -> dict[str, int]:
+    """Return a claim's counters with how long its row was due before, in seconds, by the cause.
+
+    Until the tick's start it waited for a beat, or for the database's lock since a tick of this
+    process was refused it; after that for the runs before it, which is for the budget. Retries and
+    what goes on have waited for another reason.
+    """
+    counters = dict(claim.counters)
+    if claim.attempt != 1 or claim.goes_on or claim.losses:
+        return counters
+    due, locked = claim.scheduled_for, min(refused_since or tick, tick)
+    waits = {
+        "waited_beat": locked - due,
+        "waited_lock": tick - max(due, locked),
+        "waited_budget": claim.started_at - max(due, tick),
+    }
+    for name, wait in waits.items():
+        seconds = round(wait.total_seconds())
+        if seconds > 0:
+            counters[name] = counters.get(name, 0) + seconds
+    return counters

@@ -1,12 +1,13 @@
 """One run, from its claim to its record, with its lease held all the while."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lazycron.clock import Reference
 from lazycron.errors import BusyError
 from lazycron.executors.base import Execution, Executor
+from lazycron.model.lateness import with_waits
 from lazycron.model.registry import Registry
 from lazycron.model.report import to_result
 from lazycron.model.run import Callbacks, MakeAsyncOnce, MakeOnce, Run
@@ -49,6 +50,7 @@ class Running:
         `then`, asked once the run is over, says with what the next row is claimed in the same
         commit; returns that claim.
         """
+        claim = replace(claim, counters=with_waits(claim, tick.due, tick.refused_since))
         task = self.registry[claim.name]
         length = self.lease_of(task)
         self.recorder.begin(claim)

@@ -75,6 +75,7 @@ class Runner:
                     raise
                 decisions = None
                 if busy:
+                    self._refused(tick)
                     logger.debug("no tick: %s", BUSY, extra={"action": "tick_busy"})
                     decisions = self.deciding.all_skipped(tick, BUSY)
                 elif not self.facts.installed:
@@ -218,11 +219,17 @@ class Runner:
             # A lost race or a held lock: not claimed. The next tick looks again.
             if fault_of(error) is not Fault.BUSY:
                 raise
+            self._refused(tick)
             return
+        tick.refused_since, self.facts.refused_since = self.facts.refused_since, None
         while claim is not None:
             claim = self._work_off(claim, tick, more=True)
         if tick.recurring_first and tick.executed == 1 and tick.stopped_by != "done":
             self.store.shared.put_setting(TURN, OLDEST, tick.moments.now())
+
+    def _refused(self, tick: Tick) -> None:
+        """Remember since when ticks of this process find the database locked."""
+        self.facts.refused_since = self.facts.refused_since or tick.due
 
     def _first_claim(self, stamp: Stamp, tick: Tick) -> Claim | None:
         """Claim the oldest due recurring row before any job, so that no flood can starve it.

@@ -47,6 +47,7 @@ class Tick:
     moments: Moments
     due: datetime
     begun: float
+    refused_since: datetime | None = None
     made: frozenset[str] = frozenset()
     runs: list[RunResult] = field(default_factory=list)
     executed: int = 0

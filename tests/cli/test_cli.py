@@ -87,6 +87,18 @@ def test_list_on_a_terminal_draws_a_table(call: Call, monkeypatch: pytest.Monkey
     assert all(word in shown for word in ("fine", "every minute", "disabled", "2026-01-02"))
 
 
+def test_list_shows_what_was_counted(call: Call, clock: ManualClock) -> None:
+    """With --wide: retries, skips, and what due rows waited for."""
+    call("list")
+    clock.tick("10m")
+    call("run")
+    lines = call("list", "--wide").stdout.splitlines()
+    heads = ["retries", "skipped", "waited: beat", "waited: budget", "waited: lock"]
+    assert all(head in lines[0] for head in heads)
+    assert lines[2].split()[:4] == ["fine", "1", "0", "0"]
+    assert "10 minutes" in lines[2]
+
+
 def test_list_marks_what_is_overridden_and_what_is_unknown(
     call: Call, cron: LazyCron, sqlite: URL, make_cron: MakeCron
 ) -> None:
