@@ -41,7 +41,7 @@ def run(
 ) -> None:
     """Run everything that is due; with NAME, run that task now, due or not.
 
-    For a task without a schedule, NAME runs the oldest waiting job.
+    A task without a schedule runs its oldest waiting job.
 
     SIGINT ends the current run, which is recorded as failed. SIGTERM lets it finish. With --loop
     both let it finish. A second signal ends it at once.

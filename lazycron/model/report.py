@@ -38,7 +38,7 @@ class Budget:
     seconds: Duration | None = 20
 
     def __post_init__(self) -> None:
-        """Refuse what could not be meant."""
+        """Refuse a number of runs or seconds that has no meaning."""
         whole = isinstance(self.tasks, int) and not isinstance(self.tasks, bool)
         if self.tasks is not None and (not whole or self.tasks < 1):
             message = f"Budget(tasks={shown(self.tasks)}): pass a whole number from 1 up, or None"

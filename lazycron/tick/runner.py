@@ -87,7 +87,7 @@ class Runner:
     def run_now(self, name: str, door: Door) -> RunResult | None:
         """Run one task now, due or not; None where it is running already.
 
-        Of a task without a schedule it runs the oldest waiting job. Raises UnknownTaskError,
+        A task without a schedule runs its oldest waiting job. Raises UnknownTaskError,
         NotInstalledError, BusyError where the database is busy, and ConfigurationError where such a
         task has no job to run.
         """

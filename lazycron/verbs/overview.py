@@ -40,9 +40,9 @@ class TaskStatus:
     or running, for more than twice its interval, or one of its jobs for more than an hour.
     `hanging`: it runs, or one of its jobs does, and its lease is renewed no more. `known`: this
     process has its code. `counters` has runs, ok, failures, retries, lost, missed (skips),
-    postponed, refused (once keys), late (starts), lateness and most_lateness (in seconds), waited_beat,
-    waited_lock and waited_budget (seconds that first attempts were due before), jobs_waiting,
-    jobs_running and jobs_dead; runs of a task that is only enqueued are counted from what the
+    postponed, refused (once keys), late (starts), lateness and most_lateness (in seconds),
+    waited_beat, waited_lock and waited_budget (seconds that first attempts were due before),
+    jobs_waiting, jobs_running and jobs_dead; runs of a task that is only enqueued are counted from what the
     history still holds.
     """
 
