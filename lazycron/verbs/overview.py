@@ -42,8 +42,8 @@ class TaskStatus:
     process has its code. `counters` has runs, ok, failures, retries, lost, missed (skips),
     postponed, refused (once keys), late (starts), lateness and most_lateness (in seconds),
     waited_beat, waited_lock and waited_budget (seconds that first attempts were due before),
-    jobs_waiting, jobs_running and jobs_dead; runs of a task that is only enqueued are counted from what the
-    history still holds.
+    jobs_waiting, jobs_running and jobs_dead; runs of a task that is only enqueued are counted
+    from what the history still holds.
     """
 
     name: str
