@@ -10,6 +10,7 @@ from pathlib import Path
 STATE_SUFFIX = ".lazycron.json"
 LOG_SUFFIX = ".lazycron.log"
 LOCK_SUFFIX = ".lazycron.lock"
+UNLOOKED_SUFFIX = ".lazycron.unlooked"
 PRIVATE = "lazycron-"
 # 0 where the system has none; there a look before the opening has to do.
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -25,6 +26,11 @@ def log_of(state: Path) -> Path:
 def lock_of(state: Path) -> Path:
     """Return where the lock file of a state file lies."""
     return state.with_name(state.name.removesuffix(STATE_SUFFIX) + LOCK_SUFFIX)
+
+
+def unlooked_of(state: Path) -> Path:
+    """Return where the mark of a state file lies that a process ended before its look."""
+    return state.with_name(state.name.removesuffix(STATE_SUFFIX) + UNLOOKED_SUFFIX)
 
 
 def is_log_or_lock(path: Path) -> bool:

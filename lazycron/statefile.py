@@ -13,7 +13,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from lazycron.files import STATE_SUFFIX, lock_of, make_folder, open_or_make, open_own
+from lazycron.files import (
+    STATE_SUFFIX,
+    lock_of,
+    make_folder,
+    open_or_make,
+    open_own,
+    unlooked_of,
+)
 from lazycron.locks import locked
 
 FORMAT = 1
@@ -240,6 +247,25 @@ class StateFile:
     def _note_written(self, state: State) -> None:
         self.problem = None
         self._remembered = (self._monotonic() + REMEMBERED, state)
+
+    @property
+    def unlooked_at(self) -> datetime | None:
+        """When a process ended before its first look, if no process has looked since."""
+        try:
+            return datetime.fromtimestamp(unlooked_of(self._base).lstat().st_mtime, UTC)
+        except OSError:
+            return None
+
+    def mark_unlooked(self) -> None:
+        """Leave word for others that this process ends before its first look."""
+        with suppress(OSError):
+            os.close(open_or_make(unlooked_of(self._base), os.O_WRONLY | os.O_TRUNC))
+            os.utime(unlooked_of(self._base))
+
+    def forget_unlooked(self) -> None:
+        """Take that word back: a process has looked."""
+        with suppress(OSError):
+            unlooked_of(self._base).unlink()
 
     @contextmanager
     def _locked(self, *, shared: bool = False) -> Iterator[bool]:

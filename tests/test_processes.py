@@ -272,9 +272,9 @@ UVICORN = ["uvicorn", "--workers", "2", "--port", "0", "site_app:asgi"]
 
 
 @contextmanager
-def serving(command: list[str], url: URL, folder: Path) -> Iterator[str]:
+def serving(command: list[str], url: URL, folder: Path, site: str = SITE) -> Iterator[str]:
     """Serve the site; yields its address, once it is known."""
-    (folder / "site_app.py").write_text(SITE)
+    (folder / "site_app.py").write_text(site)
     environment = os.environ | {"SITE_FOLDER": str(folder), "SITE_URL": text_of(url)}
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path(__file__).parent.parent)])
     log = folder / "server.log"

@@ -1,7 +1,10 @@
 """What keeps a task from running, each with a word of its own."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+
+from lazycron.texts import at
 
 
 class Reason(StrEnum):
@@ -35,6 +38,7 @@ class Reason(StrEnum):
     BUDGET = "budget"
     RARE_BEATS = "rare_beats"
     NO_REQUEST = "no_request"
+    NO_LOOK = "no_look"
     STATE_FILE = "state_file"
 
 
@@ -50,3 +54,12 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.text
+
+
+def unlooked(ended_at: datetime) -> str:
+    """Say that a process ended before its look, and what helps."""
+    return (
+        f"the last process that answered a visitor here ended at {at(ended_at)} before it could "
+        "look for due tasks, and none has looked since; where each request has a process of its "
+        'own, as with CGI, tick_in="request" and traffic=True let it run what is due'
+    )

@@ -16,7 +16,7 @@ from lazycron.store import MISSED, Action, JobCounts, TaskRow
 from lazycron.texts import at
 from lazycron.tick.claimed import Claimed
 from lazycron.tick.missed import grace_of
-from lazycron.tick.reasons import Explanation, Reason
+from lazycron.tick.reasons import Explanation, Reason, unlooked
 
 __all__ = ["Explanation", "Reason", "Surroundings", "Why", "with_jobs"]
 
@@ -40,12 +40,13 @@ class Surroundings:
     """What a row knows nothing of: the switches, whether anybody looks, and the state file.
 
     `looked_at` is when a process of this host last wrote the state file, `unwritable` says why this
-    process cannot.
+    process cannot, and `unlooked_at` is when one ended before its look.
     """
 
     state: State
     looked_at: datetime | None
     unwritable: str | None
+    unlooked_at: datetime | None = None
 
 
 class Why:
@@ -199,6 +200,7 @@ class Why:
             or (around and self._switch(around, now))
             or (around and self._hung_up(row))
             or self._budget(row)
+            or (around and _unlooked(around))
             or (around and self._beats(row, around))
             or (around and _unwritable(around))
         )
@@ -359,6 +361,13 @@ def _barred(task: Task, trigger: str) -> Explanation | None:
     doors = [DOORS[one] for one in task.only_on]
     text = f"only on {', '.join(task.only_on)}; it runs by {' or '.join(doors)}"
     return Explanation(Reason.ONLY_ON, text)
+
+
+def _unlooked(around: Surroundings) -> Explanation | None:
+    """Tell that processes of this host end before they have looked."""
+    if around.unlooked_at is None:
+        return None
+    return Explanation(Reason.NO_LOOK, unlooked(around.unlooked_at))
 
 
 def _unwritable(around: Surroundings) -> Explanation | None:

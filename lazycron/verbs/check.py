@@ -8,6 +8,7 @@ from lazycron.schema import TABLES
 from lazycron.settings import SHORTEST_SECRET, Settings
 from lazycron.store import DatabaseError, said_by
 from lazycron.texts import at
+from lazycron.tick.reasons import unlooked
 from lazycron.tick.strangers import strangers
 from lazycron.verbs.once import doubtful_keys
 from lazycron.verbs.problem import Problem, some
@@ -25,7 +26,7 @@ def check(parts: Parts) -> list[Problem]:
     A warning is worth knowing; an error keeps something from working that was asked for.
     """
     found = [*_secret(parts.settings), *_database(parts), *_files(parts)]
-    found += [*_clocks(parts), *_hanging(parts)]
+    found += [*_clocks(parts), *_hanging(parts), *_unlooked(parts)]
     if not parts.settings.is_on:
         text = "LAZYCRON=off (or enabled=False): no request and no loop runs tasks here"
         found.append(Problem("off", text, "warning"))
@@ -144,6 +145,12 @@ def _hanging(parts: Parts) -> list[Problem]:
         "ends them, and timeout= keeps it from happening again"
     )
     return [Problem("hanging_ticks", text)]
+
+
+def _unlooked(parts: Parts) -> list[Problem]:
+    """Say that processes of this host end before they have looked."""
+    ended_at = parts.statefile.unlooked_at
+    return [] if ended_at is None else [Problem("no_look", unlooked(ended_at))]
 
 
 def _files(parts: Parts) -> list[Problem]:

@@ -103,6 +103,7 @@ def _surroundings(parts: Parts) -> Surroundings:
         state=state or parts.refresh.unwritten(Moments(parts.reference)),
         looked_at=None if seen is None else seen.written_at,
         unwritable=parts.statefile.trouble,
+        unlooked_at=parts.statefile.unlooked_at,
     )
 
 

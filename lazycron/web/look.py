@@ -116,7 +116,17 @@ class Watcher:
         with threads.lock:
             threads.close()
             self.look_again_at = inf
+            # A process for each request ends so every time, and nothing would ever run.
+            ends_unlooked = bool(threads.ours) and not threads.has_looked
+        if ends_unlooked:
+            self._mark_unlooked()
         self._cron.close()
+
+    def _mark_unlooked(self) -> None:
+        try:
+            parts_of(self._cron).statefile.mark_unlooked()
+        except Exception as error:  # noqa: BLE001 - the process ends all the same
+            logger.debug("no mark was left: %s", error, extra={"action": "no_mark"})
 
     def let_go(self) -> None:
         """Let the tick threads end, since the LazyCron is closed; its next use has new ones.
@@ -203,6 +213,9 @@ class Watcher:
         parts = parts_of(self._cron)
         if threads.is_closed:
             return
+        if not threads.has_looked:
+            threads.has_looked = True
+            parts.statefile.forget_unlooked()
         parts.facts.beat(self._cron.settings.clock.now())
         with parts.runner.activity.in_use():
             if visit.kind == "url" or self._is_wanted(threads, parts, visit.kind):

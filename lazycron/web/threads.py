@@ -72,6 +72,7 @@ class Threads:
     def __init__(self, hanging_after: Callable[[], timedelta]) -> None:
         self.lock = threading.Lock()
         self.is_closed = False
+        self.has_looked = False
         self.rest_until = -inf
         self.ours: list[TickThread] = []
         self._hanging_after = hanging_after

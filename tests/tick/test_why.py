@@ -223,6 +223,12 @@ def state_file(scene: Scene) -> LazyCron:
     return cron
 
 
+def no_look(scene: Scene) -> LazyCron:
+    cron = no_request(scene)
+    cron._parts.statefile.mark_unlooked()
+    return cron
+
+
 def switched_off(scene: Scene) -> LazyCron:
     cron = scene.cron()
     scene.clock.tick("2h")
@@ -269,6 +275,7 @@ SCENES: dict[str, tuple[Callable[[Scene], LazyCron], str]] = {
         no_request,
         "no request has come since 2026-01-01 00:00:00 UTC; it runs at",
     ),
+    Reason.NO_LOOK: (no_look, "before it could look for due tasks, and none has looked since"),
     Reason.STATE_FILE: (
         state_file,
         "the state file cannot be written (state file /state.json: No sp",
