@@ -112,14 +112,14 @@ async def sign(request: Request) -> Response:
 
 
 async def rebuild(request: Request) -> Response:
-    """Enqueue a rebuilding of the search index; clicked twice, it is one job all the same."""
+    """Enqueue a rebuild of the search index; clicking twice still makes one job."""
     refuse_other_sites(request)
     await search_index.using(key="index").aenqueue()
     return back("#jobs")
 
 
 async def end_job(request: Request) -> Response:
-    """Start a dead job anew, or throw it away."""
+    """Retry a dead job, or discard it."""
     refuse_other_sites(request)
     verbs = {"retry": cron.retry_job, "discard": cron.discard_job}
     verb = verbs.get(request.path_params["do"])
@@ -135,11 +135,11 @@ async def end_job(request: Request) -> Response:
 
 
 async def run_now(request: Request) -> Response:
-    """Run one task, due or not. In an app of your own this belongs behind a login."""
+    """Run one task, due or not. In your own app, put this behind a login."""
     refuse_other_sites(request)
     try:
         result = await cron.arun_now(request.path_params["name"])
-    except (UnknownTaskError, ConfigurationError) as error:  # the latter: no job of it waits
+    except (UnknownTaskError, ConfigurationError) as error:  # the second: no job waits
         raise HTTPException(HTTPStatus.NOT_FOUND) from error
     return back("#tasks" if result else "?note=running#tasks")
 
@@ -179,7 +179,7 @@ def back(where: str) -> Response:
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
-    """Make the tables before the first visitor comes; lazycron would otherwise do it then."""
+    """Make the tables before the first visit; otherwise lazycron would make them then."""
     del app
     await asyncio.to_thread(cron.sync)
     yield
@@ -200,5 +200,5 @@ app = LazyCronMiddleware(
         lifespan=lifespan,
     ),
     cron,
-    skip_paths=["/static"],  # a page is one beat, its style sheet is none
+    skip_paths=["/static"],  # a page is one beat, its style sheet is not
 )

@@ -52,7 +52,7 @@ class Guestbook:
     def sign(self, name: str, text: str, now: datetime) -> int:
         """Add an entry and return its number; ValueError where a field is empty.
 
-        What is too long is cut.
+        Texts that are too long are cut.
         """
         name, text = name.strip()[:LONGEST_NAME], text.strip()[:LONGEST_TEXT]
         if not name or not text:
@@ -70,7 +70,7 @@ class Guestbook:
         return self._entries("ORDER BY id DESC LIMIT ?", limit)
 
     def entry(self, number: int) -> Entry | None:
-        """Return one entry, if it is still there."""
+        """Return one entry, if it still exists."""
         return next(iter(self._entries("WHERE id = ?", number)), None)
 
     def after(self, number: int, limit: int) -> list[Entry]:
@@ -83,7 +83,7 @@ class Guestbook:
             return [Entry(n, name, text, datetime.fromisoformat(at)) for n, name, text, at in rows]
 
     def clear_index(self) -> None:
-        """Forget every word."""
+        """Delete every word."""
         with self._open() as connection:
             connection.execute("DELETE FROM word")
 
@@ -105,14 +105,14 @@ class Guestbook:
             return int(row[0]), int(row[1])
 
     def remove_before(self, moment: datetime) -> int:
-        """Delete the entries written before a moment; return how many went."""
+        """Delete the entries written before a moment; return how many were deleted."""
         with self._open() as connection:
             return connection.execute(
                 "DELETE FROM entry WHERE written_at < ?", (moment.isoformat(timespec="seconds"),)
             ).rowcount
 
     def note(self, name: str, text: str) -> None:
-        """Keep a note under a name, in place of the last one."""
+        """Keep a note under a name, instead of the last one."""
         with self._open() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO note (name, text) VALUES (?, ?)", (name, text)

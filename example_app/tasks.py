@@ -26,7 +26,7 @@ STEP_SECONDS = float(os.environ.get("EXAMPLE_STEP_SECONDS", "0.5"))
 
 
 def development_secret(path: Path) -> str:
-    """Return the secret in a file, made up at the first start; production sets LAZYCRON_SECRET."""
+    """Return the secret in a file, made at the first start; production sets LAZYCRON_SECRET."""
     with FileLock(f"{path}.lock"):  # several workers may start at once
         if not path.exists():
             path.touch(mode=0o600)
@@ -42,7 +42,7 @@ cron = LazyCron(
 
 
 def now() -> datetime:
-    """Ask lazycron's clock, so that a test which moves it moves the whole app."""
+    """Ask lazycron's clock, so that a test that moves it moves the whole app."""
     return cron.settings.clock.now()
 
 
@@ -67,7 +67,7 @@ def daily_digest(run: Run) -> str | Postpone:
     entries = guestbook.newest()
     if not entries:
         return Postpone("30m", reason="Nobody has written anything yet.")
-    # Named by the day it was due, and replaced whole: running it twice does no harm.
+    # The file is named after the due day and replaced as a whole: a second run does no harm.
     day = run.scheduled_for.astimezone(ZoneInfo(ISTANBUL)).date()
     lines = [f"{entry.written_at:%H:%M} UTC  {entry.name}: {entry.text}\n" for entry in entries]
     beside = DATA / f"digest-{day}.tmp"
@@ -80,7 +80,7 @@ def daily_digest(run: Run) -> str | Postpone:
 def bell() -> str:
     """Ring the bell; fails while its rope is cut."""
     if guestbook.noted("rope") == "cut":
-        message = "somebody has cut the rope"
+        message = "the rope is cut"
         raise RuntimeError(message)
     return "Ding dong."
 
@@ -111,7 +111,7 @@ def search_index(run: Run) -> Generator[None, None, str]:
         time.sleep(STEP_SECONDS)  # so that there is something to see
         guestbook.index(entries)
         last, done = entries[-1].id, done + len(entries)
-        # Killed here, it goes on after this piece; with its turn over, too.
+        # If it is killed or its turn is over here, it goes on after this piece.
         run.checkpoint([last, done], done=done, total=max(done, guestbook.count()[0]))
         yield
     return f"{done} entries indexed."

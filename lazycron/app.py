@@ -1,4 +1,4 @@
-"""LazyCron: the object that an app holds; each verb is one call of a function of its parts."""
+"""LazyCron: the object that an app holds; each verb calls one function with its parts."""
 
 import asyncio
 import os
@@ -84,7 +84,7 @@ class LazyCron:
     def configure(self, database: str | URL | Engine | None = None, **settings: Any) -> None:
         """Set what was not known at import, before the first use; takes what LazyCron() takes.
 
-        What is not named stays as it was. Raises ConfigurationError, also after the first use.
+        Other settings stay as they were. Raises ConfigurationError, also after the first use.
         """
         if self.is_used:
             message = "configure() came after the first use; call it before any request or tick"
@@ -161,7 +161,7 @@ class LazyCron:
 
         `every`, `crontab` and `schedule` exclude each other; without one the task is only
         enqueued. `first_run` None is one interval after its row is made, "soon" two minutes.
-        `enabled` is the first value only; afterwards it is the operator's. `between` holds the
+        `enabled` is only the first value; operators may change it. `between` holds the
         schedule to a window such as "02:00-05:00" in the zone `tz`, `jitter` spreads it,
         `missed="skip"` skips a run that is later than `grace`, and `only_on` names the triggers
         that may run it. Raises ScheduleError, ConfigurationError and DuplicateTaskError.
@@ -249,7 +249,7 @@ class LazyCron:
         return await Using(to_name(name), self._enqueuer).aenqueue(*args, **kwargs)
 
     def using(self, name: Name, **options: Any) -> Using:
-        """Wish for more about a task's next job; see `Task.using`."""
+        """Set options of a task's next job; see `Task.using`."""
         return Using(to_name(name), self._enqueuer).using(**options)
 
     def jobs(self, status: str | None = None, limit: int = 100) -> list[Job]:
@@ -311,18 +311,18 @@ class LazyCron:
     # looking
 
     def overview(self, now: Moment = None) -> list[TaskStatus]:
-        """Return every task at a glance, by name; rows and jobs without code included."""
+        """Return an overview of every task, by name; rows and jobs without code included."""
         return overview.overview(self._parts, now)
 
     def upcoming(self, name: Name, count: int = 10, now: Moment = None) -> list[datetime]:
         """Return when a task will be due next, in UTC, if each of its runs begins on time.
 
-        For an overdue or disabled task: as if it were run at `now`. Raises UnknownTaskError.
+        An overdue or disabled task counts as run at `now`. Raises UnknownTaskError.
         """
         return read.upcoming(self._parts, name, count, now)
 
     def zone_of(self, name: Name) -> tzinfo:
-        """Return the zone whose clocks a task goes by; LazyCron's where they do not matter."""
+        """Return the time zone that a task uses; LazyCron's where zones do not matter."""
         return read.zone_of(self._parts, name)
 
     def why(self, name: Name, now: Moment = None) -> Explanation:
@@ -342,13 +342,13 @@ class LazyCron:
         return read.state(self._parts)
 
     def check(self) -> list[Problem]:
-        """Return what is wrong or advisable, each with what to do; empty if nothing is."""
+        """Return problems and advice, each with what to do; empty if there are none."""
         return check.check(self._parts)
 
     # managing: a verb that takes a task's name acts on its recurring row
 
     def sync(self, now: Moment = None) -> bool:
-        """Make rows for new tasks and store changed schedules; False: not installed yet."""
+        """Make rows for new tasks and store changed schedules; False if not installed yet."""
         return operator.sync(self._parts, now)
 
     def enable(self, name: Name) -> None:
@@ -368,14 +368,14 @@ class LazyCron:
         operator.set_interval(self._parts, name, duration)
 
     def reset_schedule(self, name: Name) -> None:
-        """Take an operator's interval back: the code's schedule counts again, from now on."""
+        """Remove an operator's interval: the code's schedule applies again, from now on."""
         operator.reset_schedule(self._parts, name)
 
     def release(self, name: Name, *, force: bool = False) -> bool:
         """End a claim and record its run as lost; False where the row is not claimed.
 
         A claim renewed within half its lease is very likely alive: raises BusyError unless
-        `force`. If its run still goes on, it changes nothing any more.
+        `force`. If its run still goes on, it can no longer change the row.
         """
         return release.release(self._parts, name, force=force)
 
@@ -394,7 +394,7 @@ class LazyCron:
         operator.set_triggers(self._parts, traffic=traffic, admin=admin)
 
     def prune(self) -> int:
-        """Delete what `keep_runs` and `keep_age` no longer keep; return how many runs that were."""
+        """Delete runs beyond `keep_runs` and `keep_age`; return how many were deleted."""
         return operator.prune(self._parts)
 
     def migrate(self) -> None:
@@ -421,7 +421,7 @@ class LazyCron:
     # ending
 
     def close(self, *, timeout: Duration | None = None) -> bool:
-        """Stop after the run under way, wait for it, and let connections and threads go.
+        """Stop after the run under way, wait for it, and close connections and threads.
 
         `timeout` None is the `drain` setting. Returns False if a run was still going on then. The
         next use opens everything again. Raises LazyCronError where an event loop runs here.
@@ -441,10 +441,10 @@ class LazyCron:
 
 
 def parts_of(cron: LazyCron) -> Parts:
-    """Return the parts of a LazyCron in this process: the one door to them for edges and CLI."""
+    """Return the parts of a LazyCron in this process: the only way to them for edges and CLI."""
     return cron._parts  # noqa: SLF001 - the class's own module
 
 
 def attach(cron: LazyCron, *, wake: Callable[[], None], let_go: Callable[[], None]) -> None:
-    """Let an edge be told that something was enqueued, and that the LazyCron is closed."""
+    """Register an edge's callbacks: something was enqueued, and the LazyCron is closed."""
     cron._edge.wake, cron._edge.let_go = wake, let_go  # noqa: SLF001 - the class's own module

@@ -21,7 +21,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-# An app returns nothing; servers check that, so what it returns is handed on.
+# An app returns nothing; servers check that, so its result is passed on.
 App = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 WAITING = Waiting(default=5.0, most=60.0)
@@ -43,12 +43,12 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
 ) -> App:
     """Wrap an ASGI app so that due tasks run after its responses.
 
-    Install it outermost. `path` is where the cron URL lies, after root_path; requests below
+    Install it outermost. `path` is the place of the cron URL, after root_path. Requests below
     `admin_paths` trigger as "admin", and those below `skip_paths` do not trigger at all.
     `tick_in="request"` is for hosts that freeze a process after its response: only the cron URL
     ticks there, before it answers, unless `traffic=True`. Raises ConfigurationError.
 
-    A closure and not a class: a class's `__call__` costs as much again as all the rest does.
+    It is a closure, not a class: a class's `__call__` would double its cost.
     """
     mount = to_mount(
         app,
@@ -68,10 +68,10 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> object:
         nonlocal mine, monotonic
-        # What stands here is paid by every request.
+        # Every request pays for these lines.
         if monotonic() >= watcher.look_again_at or scope.get("path") in mine:
             mine = edge.learn(scope)
-            monotonic = cron.settings.clock.monotonic  # configure() may have come since
+            monotonic = cron.settings.clock.monotonic  # configure() may have changed it
             return await edge.serve(scope, receive, send)
         returned = await app(scope, receive, send)
         if watcher.is_woken:
@@ -93,29 +93,29 @@ class _Edge:
         self._root: str | None = None
 
     def learn(self, scope: Scope) -> Container[str | None]:
-        """Return the full paths worth a second look, the request's root_path included."""
+        """Return the full paths that need a second look, the request's root_path included."""
         root = _root_of(scope)
         if scope["type"] != "lifespan" and root != self._root:
             self.endpoint = self.endpoint or self.mount.endpoint()
             below = self.endpoint.paths
             # Some servers strip root_path from the path, against the specification.
-            # And a lifespan, which has no path.
+            # A lifespan, which has no path, also comes here.
             self.paths = frozenset([None, *below, *(root + one for one in below)])
             self._root = root
         return self.paths
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> object:
-        """Serve a lifespan, the cron URL, or a request after whose response we look."""
+        """Serve a lifespan, the cron URL, or a request with a look after its response."""
         if scope["type"] == "lifespan":
             return await _Lifespan(self.app, self.watcher).run(scope, receive, send)
         if scope.get("path") in self.paths and await self._answered(scope, send):
             return None
-        # Asked now: routers write into the scope on their way.
+        # Asked now: routers change the scope later.
         kind = self.mount.visitor(_below_root(scope))
         try:
             returned = await self.app(scope, receive, send)
         except Exception:
-            # Some frameworks send their error page first and raise then: a response, too.
+            # Some frameworks send their error page and then raise: that is a response, too.
             if kind is not None and not self.mount.in_request:
                 self.watcher.look(kind, _running_loop())
             raise
@@ -126,14 +126,14 @@ class _Edge:
     async def look_after(self, scope: Scope) -> None:
         """Look after a request in which something was enqueued.
 
-        A router may have written into the scope by now; who triggers is then told less exactly.
+        A router may have changed the scope by now; then the trigger is known less exactly.
         """
         kind = self.mount.visitor(_below_root(scope))
         if kind is not None:
             await self._look(kind)
 
     async def _look(self, kind: Visitor) -> None:
-        """Wake a tick thread after a response; under `tick_in="request"` tick here and now."""
+        """Wake a tick thread after a response; under `tick_in="request"` tick in this thread."""
         loop = _running_loop()
         if self.mount.in_request:
             await _in_thread(partial(self.watcher.look_here, kind, bridge_to(loop)))
@@ -143,7 +143,7 @@ class _Edge:
     # the cron URL
 
     async def _answered(self, scope: Scope, send: Send) -> bool:
-        """Answer the cron URL; False where the request is the app's after all."""
+        """Answer the cron URL; False if the request is for the app after all."""
         if scope["type"] != "http" or self.endpoint is None:
             return False
         request = _request(scope)
@@ -191,10 +191,10 @@ class _Lifespan:
     def _is_ours_to_answer(self) -> bool:
         """Tell whether the server must not learn of the app's error.
 
-        An app that raises before it receives anything knows no lifespan. An app that has started
-        and raises then is served all the same. In both cases the server would take the lifespan for
-        over, and never tell us of the end. An app that fails at start-up or at shutdown is
-        the server's to judge.
+        An app that raises before it receives anything does not support lifespans. An app that
+        raises after its start is served all the same. In both cases the server would consider the
+        lifespan as over, and never tell us of the end. If the app fails at start-up or at shutdown,
+        the server decides.
         """
         return not self._received or (f"{STARTUP}.complete" in self._sent and not self._is_ending())
 
@@ -202,7 +202,7 @@ class _Lifespan:
         return SHUTDOWN in self._received
 
     def _tell(self, error: Exception) -> None:
-        """Say in the log what the server would have said of an app that raised."""
+        """Write to the log what the server would say of an app that raises."""
         if self._sent:
             logger.error(
                 "the app's lifespan raised between startup and shutdown",
@@ -227,19 +227,19 @@ class _Lifespan:
         await self._complete(SHUTDOWN, send)
 
     async def _complete(self, what: str, send: Send) -> None:
-        """Answer for the app what it has not answered itself."""
+        """Answer for the app what it has not answered."""
         if not any(sent.startswith(what) for sent in self._sent):
             self._sent.append(f"{what}.complete")
             await send({"type": f"{what}.complete"})
 
     async def _watch_receive(self, receive: Receive, send: Send) -> Message:
         if self._received:
-            # Who asks for the next message has done with this one, and may never answer.
+            # An app that asks for the next message is done with this one, and may never answer.
             await self._complete(self._received[-1], send)
         message = await receive()
         self._received.append(message["type"])
         if message["type"] == SHUTDOWN:
-            # Before the app learns of it: tasks may need what the app is about to close.
+            # Before the app gets the message: tasks may need what the app is about to close.
             await self._drain()
         return message
 
@@ -249,11 +249,11 @@ class _Lifespan:
             await send(message)
 
     async def _drain(self) -> None:
-        # In a thread: async tasks that are to end need this loop.
+        # In a thread: async tasks need this loop to end.
         try:
             await _in_thread(self._watcher.drain)
         except Exception:
-            # The app is to be shut down all the same.
+            # The app is shut down all the same.
             logger.exception("lazycron could not drain", extra={"action": "drain_failed"})
 
 
@@ -261,23 +261,23 @@ def _running_loop() -> Loop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        return None  # served by trio: async tasks run in a loop of their own
+        return None  # served by trio: async tasks run in their own loop
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Call in another thread and wait for it; here and now where no asyncio loop runs."""
+    """Call in another thread and wait for it; in this thread where no asyncio loop runs."""
     return call() if _running_loop() is None else await asyncio.to_thread(call)
 
 
 async def _wait(report: Report, seconds: float) -> None:
-    """Wait until the report is made, so many seconds at most; the tick goes on in any case."""
+    """Wait for the report, at most so many seconds; the tick goes on in any case."""
     loop = _running_loop()
     if loop is None or report.done():
         return
     made = asyncio.Event()
 
     def wake(_: Report) -> None:
-        # The loop may have ended long before the tick.
+        # The loop may end long before the tick.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(made.set)
 

@@ -11,12 +11,12 @@ from lazycron.texts import shown
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SAMPLES = 8
 STEP = 0.05
-# Oscillators differ by some tens of parts in a million; what two hosts drift apart is no step.
+# Oscillators differ by some tens of parts in a million; such a drift between hosts is not a step.
 DRIFT = 1e-4
 
 
 class Clock(Protocol):
-    """What lazycron asks the time of: the system's clock, or a test's."""
+    """The clock that lazycron reads: the system's, or a test's."""
 
     def now(self) -> datetime:
         """Return the wall clock's moment, aware and in UTC."""
@@ -41,12 +41,12 @@ def to_moment(value: datetime | float) -> datetime:
     Takes an aware datetime of any zone, or whole epoch seconds. Raises ValueError for a naive
     datetime and for what lies outside the calendar, and TypeError for anything else.
     """
-    # A time zone that gives no offset is none: Python would take the host's own.
+    # A time zone without an offset does not count: Python would use the host's zone.
     if isinstance(value, datetime) and value.utcoffset() is None:
         message = f"{value!r} has no time zone; pass an aware datetime or epoch seconds"
         raise ValueError(message)
     if not isinstance(value, datetime | int | float) or isinstance(value, bool):
-        message = f"{shown(value)} is no moment; pass an aware datetime or epoch seconds"
+        message = f"{shown(value)} is not a moment; pass an aware datetime or epoch seconds"
         raise TypeError(message)
     try:
         if isinstance(value, datetime):
@@ -58,13 +58,13 @@ def to_moment(value: datetime | float) -> datetime:
 
 
 class Reference:
-    """Carries a clock along on the monotonic one, and notices when it steps.
+    """Computes a reference clock's time from the monotonic clock, and notices when it steps.
 
-    On PostgreSQL and MariaDB the server's clock is sampled with every tick's last question; of
-    the last eight samples the one with the shortest round trip counts (measured on loopback: off
-    by at most 65 and 130 microseconds). So hosts whose clocks differ agree, and a host's clock that
-    is put right changes nothing. On SQLite, and with a clock other than the system's, the host's
-    clock itself is the reference; its steps are noticed as well.
+    On PostgreSQL and MariaDB the server's clock is sampled with every tick's last query. Of the
+    last eight samples the one with the shortest round trip counts (measured on loopback: off by at
+    most 65 and 130 microseconds). So hosts whose clocks differ agree, and a correction of a host's
+    clock changes nothing. On SQLite, and with a clock other than the system's, the host's clock
+    itself is the reference; its steps are noticed as well.
     """
 
     def __init__(self, clock: Clock, *, asks_server: bool) -> None:
@@ -82,8 +82,8 @@ class Reference:
     def wants_sample(self) -> bool:
         """Whether the server has to be asked before the next stamp.
 
-        So at first, and after the host's two clocks have moved apart: a machine that slept has a
-        monotonic clock that stood still meanwhile.
+        It has to at first, and after the host's two clocks have moved apart: while a machine
+        sleeps, its monotonic clock stands still.
         """
         if not self.asks_server:
             return False
@@ -103,7 +103,7 @@ class Reference:
 
     @property
     def waits_count(self) -> bool:
-        """Whether time passes while somebody waits: a test's clock stands still."""
+        """Whether time passes during a wait: a test's clock stands still."""
         return isinstance(self.clock, SystemClock)
 
     @property
@@ -116,7 +116,7 @@ class Reference:
         return moment - self.offset
 
     def sample(self, moment: datetime, before: float, after: float) -> None:
-        """Take in what the server's clock showed between two monotonic readings."""
+        """Add a sample: what the server's clock showed between two monotonic readings."""
         if self.asks_server:
             self._host_zero = self._zero_of_host()
             self._take(moment, before, after)
@@ -147,7 +147,7 @@ class Reference:
         return self.clock.now() - timedelta(seconds=self.clock.monotonic())
 
     def stepped_within(self, length: timedelta) -> bool:
-        """Tell whether the reference has stepped within the last while, by the monotonic clock."""
+        """Tell whether the reference has stepped recently, by the monotonic clock."""
         if self._stepped_at is None:
             return False
         return self.clock.monotonic() - self._stepped_at < length.total_seconds()
@@ -155,7 +155,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The reference's own moment at each question, or the given one throughout."""
+    """The reference's moment at each call, or always the given one."""
 
     reference: Reference
     given: datetime | None = None

@@ -1,4 +1,4 @@
-"""Lengths of time: what a duration argument takes, and how one is written."""
+"""Lengths of time: what a duration argument accepts, and how a duration is written."""
 
 import math
 import re

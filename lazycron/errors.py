@@ -36,7 +36,7 @@ class KeyTakenError(LazyCronError):
 
 
 class LeaseLostError(LazyCronError):
-    """This run's lease has ended and somebody else may have the row by now."""
+    """This run's lease has ended and another process may have the row by now."""
 
 
 class ConfigurationError(LazyCronError):

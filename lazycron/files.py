@@ -12,19 +12,19 @@ LOG_SUFFIX = ".lazycron.log"
 LOCK_SUFFIX = ".lazycron.lock"
 UNLOOKED_SUFFIX = ".lazycron.unlooked"
 PRIVATE = "lazycron-"
-# 0 where the system has none; there a look before the opening has to do.
+# 0 where the system has none; there a check before the opening must do.
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-# A FIFO in a file's place would hold whoever opens it until another process does, too.
+# Opening a FIFO in a file's place would block until another process opens it, too.
 NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
 def log_of(state: Path) -> Path:
-    """Return where the log file of a state file lies: `shop.lazycron.json`, `shop.lazycron.log`."""
+    """Return the log file's path of a state file: `shop.lazycron.json`, `shop.lazycron.log`."""
     return state.with_name(state.name.removesuffix(STATE_SUFFIX) + LOG_SUFFIX)
 
 
 def lock_of(state: Path) -> Path:
-    """Return where the lock file of a state file lies."""
+    """Return the lock file's path of a state file."""
     return state.with_name(state.name.removesuffix(STATE_SUFFIX) + LOCK_SUFFIX)
 
 
@@ -34,14 +34,14 @@ def unlooked_of(state: Path) -> Path:
 
 
 def is_log_or_lock(path: Path) -> bool:
-    """Tell whether a path is a log file's or a lock file's by its name, on any file system."""
+    """Tell whether a path has the name of a log or lock file, on any file system."""
     return path.name.casefold().endswith((LOG_SUFFIX, LOCK_SUFFIX))
 
 
 def open_own(path: Path, flags: int) -> int:
     """Open a plain file, with mode 0600 where it is made.
 
-    Raises OSError for a link, a second name of another file, and whatever is no plain file: what
+    Raises OSError for a link, a second name of another file, and anything but a plain file: what
     others have put there is neither read nor written.
     """
     folder = path.parent
@@ -59,7 +59,7 @@ def open_own(path: Path, flags: int) -> int:
     if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    what = "it is no plain file"
+    what = "it is not a plain file"
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if found.st_nlink > 1 and stat.S_ISREG(found.st_mode):
@@ -87,7 +87,7 @@ def make_folder(folder: Path) -> None:
 
 
 def private_folder() -> Path:
-    """Return the folder of this user's own in the temp folder, which need not be there."""
+    """Return this user's own folder in the temp folder, which may not exist yet."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     try:
         return Path(tempfile.gettempdir()) / f"{PRIVATE}{user}"
@@ -102,7 +102,7 @@ def _is_private(folder: Path) -> bool:
 def _check_private(folder: Path) -> None:
     """Raise PermissionError where others have made the folder, or can write or read in it.
 
-    Anybody may make it first in a temp folder: what lies in it would be believed.
+    In a temp folder any user may make it first, and its content would be believed.
     """
     found = folder.lstat()
     if not hasattr(os, "getuid"):

@@ -1,4 +1,4 @@
-"""A lock of an open file that is waited for briefly: flock, and on Windows its one-byte lock.
+"""A lock of an open file, with a short wait: flock, and on Windows its one-byte lock.
 
 The library filelock takes thirty to eighty times as long as flock (109 us against 3 on an idle
 host), twice in each tick, has no shared lock and refuses a lock that was made before a fork.
@@ -17,7 +17,7 @@ else:
 
 LOCK_PATIENCE = 0.2
 LOCK_POLL = 0.005
-# On Windows nobody can read a locked byte, so it is one that no file of lazycron's has.
+# On Windows a locked byte cannot be read, so it is one beyond the end of lazycron's files.
 FAR_BEHIND = 0x7FFF_FFFE
 
 
@@ -32,8 +32,8 @@ def locked(descriptor: int, *, shared: bool = False) -> Iterator[bool]:
         yield held
     finally:
         if held:
-            # By name: after a fork in the middle of the hold, closing our copy of the descriptor
-            # would leave the lock with the child's.
+            # An explicit unlock: after a fork during the hold, closing our copy of the descriptor
+            # would leave the lock with the child.
             _unlock(descriptor)
 
 

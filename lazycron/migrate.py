@@ -19,7 +19,7 @@ HEAD = "0001"
 LOCK = "lazycron migrate"
 # Longer than a migration takes, shorter than an operator's patience.
 PATIENCE = 60
-# Those of Alembic's loggers that say at INFO what a migration does.
+# The loggers of Alembic that say at INFO what a migration does.
 COMPARING = ("comments", "constraints", "schema", "server_defaults", "tables", "types")
 CHATTY = (
     "alembic.runtime.migration",
@@ -34,17 +34,17 @@ CHATTY = (
 def migrate(engine: Engine, revision: str = "head") -> None:
     """Run the migrations up or down to a revision; safe when many processes start at once.
 
-    Whoever comes second waits for the first and finds nothing to do. Tables that an app's own
-    Alembic has made in this version's shape are taken as they are, tables that are missing at this
-    version's revision are made again, and those of a later version are left alone. Raises BusyError
-    where MariaDB or MySQL keep us waiting for a minute.
+    The second process waits for the first and finds nothing to do. Tables that an app's own
+    Alembic has made in this version's shape are used as they are. Tables that are missing at this
+    version's revision are made again. Those of a later version are left alone. Raises BusyError
+    after a minute's wait on MariaDB or MySQL.
     """
     with _one_at_a_time(), _quiet():
         _migrate(engine, revision)
 
 
-# Alembic's context is the process's: two databases are migrated one after the other. By process: a
-# lock that another thread held at a fork would be held for ever.
+# Alembic has one context for the whole process, so two databases are migrated one after the other.
+# Each process has its own lock: one that another thread held at a fork would be held for ever.
 _LOCKS: dict[int, threading.Lock] = {}
 
 
@@ -53,7 +53,7 @@ def _one_at_a_time() -> threading.Lock:
 
 
 def _migrate(engine: Engine, revision: str) -> None:
-    # Imported here: an app whose tables are in place never pays for it.
+    # Imported here: an app whose tables exist never loads it.
     from alembic import command
     from alembic.config import Config
 
@@ -63,10 +63,10 @@ def _migrate(engine: Engine, revision: str) -> None:
         config.attributes["connection"] = connection
         current = revision_of(connection)
         if revision in ("head", HEAD) and (current or "") >= HEAD:
-            # A later version of the code that was rolled back loses nothing.
+            # Tables of a later version of the code, which was rolled back, stay as they are.
             metadata.create_all(connection)
             return
-        # Alembic would make it by whatever storage engine the server prefers.
+        # Alembic would make it with the server's default storage engine.
         lazycron_version.create(connection, checkfirst=True)
         if current is None and revision != "base" and _has_our_shape(connection):
             command.stamp(config, "head")
@@ -80,7 +80,7 @@ def _migrate(engine: Engine, revision: str) -> None:
 def make_within(connection: Connection, *, may_make: bool) -> bool:
     """See to the tables in an SQLite transaction that the caller ends; False: they are missing.
 
-    The caller may hold the file's write lock, so nobody else could make them meanwhile. Alembic
+    The caller may hold the file's write lock, so no other process can make them meanwhile. Alembic
     belongs to one thread at a time, and a coroutine's connection lets others run in between.
     """
     missing = missing_tables(connection)
@@ -102,7 +102,7 @@ def make_within(connection: Connection, *, may_make: bool) -> bool:
 
 
 def folder() -> Path:
-    """Return where the revisions lie: in the package once built, beside it in the repository."""
+    """Return the folder of the revisions: in the built package, beside it in the repository."""
     inside = Path(__file__).parent / "migrations"
     return inside if inside.is_dir() else Path(__file__).parent.parent / "migrations"
 
@@ -146,7 +146,7 @@ def _has_our_shape(connection: Connection) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep Alembic's own account of our migration out of the app's log: this thread's alone."""
+    """Keep Alembic's log of our migration out of the app's log, for this thread only."""
     thread = threading.get_ident()
 
     def worth_telling(record: logging.LogRecord) -> bool:
@@ -169,10 +169,10 @@ def _alone(connection: Connection) -> Iterator[None]:
     if name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
-        # Whoever has waited for the lock must see what was committed meanwhile.
+        # After the wait for the lock, what was committed meanwhile must be visible.
         connection.execution_options(isolation_level="READ COMMITTED")
     if name == "postgresql":
-        # Released by the commit. Locks are the database's own, not the server's.
+        # Released by the commit. Such locks belong to the database, not to the server.
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:lock))"), {"lock": LOCK})
     named = _hold_named_lock(connection) if name in ("mysql", "mariadb") else None
     try:
@@ -190,7 +190,7 @@ def _alone(connection: Connection) -> Iterator[None]:
 
 
 def _hold_named_lock(connection: Connection) -> str:
-    # Such locks are the server's: the name says which database is meant, in 64 characters.
+    # Such locks belong to the server: the name, of 64 characters, says which database is meant.
     database = str(connection.execute(text("SELECT DATABASE()")).scalar())
     name = f"{LOCK} {sha256(database.encode()).hexdigest()[:32]}"
     asked = text("SELECT GET_LOCK(:lock, :patience)")

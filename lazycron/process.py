@@ -1,4 +1,4 @@
-"""What this process last saw, and what it is busy with: kept in memory, never stored."""
+"""What this process last saw and what it is doing: kept in memory, never stored."""
 
 import threading
 from collections import deque
@@ -14,13 +14,13 @@ OUTAGE_PAUSE = 30.0
 MARK_LIFE = 5.0
 FLOOR_LIFE = 60.0
 MOST_GAPS = 20
-# As many ticks of one process as may hang in a task each; then none is begun for a request.
+# How many ticks of one process may hang, each in a task, before requests begin no more ticks.
 MOST_HANGING = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A database that could not be asked: since when, and when to try again (monotonic)."""
+    """A database that cannot be reached: since when, and when to try again (monotonic)."""
 
     since: datetime
     again_at: float
@@ -51,18 +51,18 @@ class Facts:
     told: set[str] = field(default_factory=set)
 
     def beat(self, now: datetime) -> None:
-        """Note that a request has come, and how long after the last one."""
+        """Note a request, and how long after the last one it came."""
         if self.last_request_at is not None:
             self.gaps.append(now - self.last_request_at)
         self.last_request_at = now
 
     def out_of_order(self, error: str, now: datetime, monotonic: float) -> None:
-        """Note that the database could not be asked."""
+        """Note that the database could not be reached."""
         since = self.outage.since if self.outage else now
         self.outage = Outage(since, monotonic + OUTAGE_PAUSE, error)
 
     def may_ask(self, monotonic: float) -> bool:
-        """Tell whether a tick that nobody waits for may try the database again."""
+        """Tell whether a background tick may try the database again."""
         return self.outage is None or monotonic >= self.outage.again_at
 
     def mark(self, monotonic: float) -> None:
@@ -72,8 +72,8 @@ class Facts:
     def is_marked(self, monotonic: float) -> bool:
         """Tell whether a look should ask the database whatever the state file says.
 
-        The first look that comes more than a few seconds after the last mark is the last to ask,
-        be it in a minute: on a quiet site nobody looked in between.
+        The first look more than a few seconds after the last mark is the last one to ask. It may
+        come a minute later: on a quiet site there is no look in between.
         """
         marked_at = self.marked_at
         if marked_at is None:
@@ -85,7 +85,7 @@ class Facts:
     def raise_floor(
         self, head: datetime, monotonic: float, without: frozenset[str] = frozenset()
     ) -> None:
-        """Remember for a minute that before `head` are only unknown rows and those of `without`."""
+        """Remember for a minute: rows before `head` are unknown, or of the tasks in `without`."""
         until = self.floors.get(without, (EPOCH, -inf))[1]
         self.floors[without] = (head, monotonic + FLOOR_LIFE if monotonic >= until else until)
 
@@ -96,7 +96,7 @@ class Facts:
                 self.floors.pop(names, None)
 
     def floor_at(self, monotonic: float, without: frozenset[str] = frozenset()) -> datetime:
-        """Return the moment before which no known row but those of `without` lies."""
+        """Return the moment before which all rows are unknown, or of the tasks in `without`."""
         found = (self.floors.get(names) for names in (frozenset[str](), without))
         return max(
             (head for head, until in filter(None, found) if monotonic < until), default=EPOCH
@@ -104,7 +104,7 @@ class Facts:
 
 
 def _nothing() -> None:
-    """Close nothing: this process goes on."""
+    """Keep everything open: this process goes on."""
 
 
 class Activity:
@@ -135,7 +135,7 @@ class Activity:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Count who uses the database for the time of this block: a tick, a look, a renewal."""
+        """Count a user of the database for the time of this block: a tick, a look, a renewal."""
         with self._idle:
             self._users += 1
         try:
@@ -148,13 +148,13 @@ class Activity:
                 self._last_out()
 
     def close_behind(self, close: Callable[[], None]) -> None:
-        """Let the last user close what it has opened again: it outlived the drain."""
+        """Let the last user close what was opened after the drain."""
         self._last_out = close
 
     def in_a_run(self) -> AbstractContextManager[None]:
-        """Note that this thread is in a run for the time of the block that is entered with it.
+        """Return a block for whose time this thread counts as being in a run.
 
-        A task may run another task in its own thread: what began first counts.
+        A task may run another task in its own thread: the one that began first counts.
         """
         thread = threading.get_ident()
         if thread in self._run_began:
@@ -195,7 +195,7 @@ class Activity:
 
 
 class _Noted:
-    """A class, not a generator: between two short runs it is all that there is."""
+    """The block of `run`; a class, since a generator would cost too much between short runs."""
 
     def __init__(self, began: dict[int, float], thread: int, now: float) -> None:
         self._began = began

@@ -32,8 +32,8 @@ NAME_LENGTH = 191
 class UTCDateTime(TypeDecorator[datetime]):
     """An aware moment in UTC to the microsecond; naive values are refused.
 
-    DATETIME(6) on MariaDB and MySQL, timestamptz on PostgreSQL, and on SQLite ISO text of fixed
-    width, which sorts as time does and which a person can read.
+    It is DATETIME(6) on MariaDB and MySQL, timestamptz on PostgreSQL, and on SQLite ISO text of
+    fixed width, which sorts by time and which people can read.
     """
 
     impl = String(32)
@@ -60,13 +60,13 @@ class UTCDateTime(TypeDecorator[datetime]):
         return _from_driver(value)
 
     def bind_processor(self, dialect: Dialect) -> Callable[[datetime | None], Any]:
-        """Return what each value goes through: without SQLAlchemy's wrappers, ten times a run."""
+        """Return the function for each written value: ten a run, without SQLAlchemy's wrappers."""
         return _TO_DRIVER.get(dialect.name, _to_text)
 
     def result_processor(
         self, dialect: Dialect, coltype: object
     ) -> Callable[[datetime | str | None], datetime | None]:
-        """Return what each value that is read goes through."""
+        """Return the function for each value that is read."""
         del dialect, coltype
         return _from_driver
 
@@ -128,11 +128,11 @@ NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "pk": "pk_%(table_name)s",
 }
-# Said again where a row is inserted unless its key is taken.
+# Used again where a row is inserted unless its key is taken.
 HAS_KEY = text("key IS NOT NULL")
-# Most once keys are registered by one caller and kept for ever; those that others wanted are few.
+# Most once keys are registered once and kept for ever; few of them are asked for again.
 WAS_REFUSED = text("refused > 0")
-# Everything rests on transactions, whatever a server makes by default.
+# lazycron depends on transactions, whatever storage engine is the server's default.
 _INNODB: Mapping[str, Any] = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 metadata = MetaData(naming_convention=NAMING)
 
@@ -166,12 +166,12 @@ scheduled_task = Table(
     # The token of the claim that stored the last checkpoint: a loss after one is another matter.
     Column("progress_token", _TOKEN, nullable=True),
     Column("counters", _LONG, nullable=True),
-    # Of a due time that goes on after a pause or a postponement: which one it is, how long the
-    # slices of a paused run took, and when the first began.
+    # For a due time that goes on after a pause or a postponement: the due time, how long the slices
+    # of a paused run took, and when the first slice began.
     Column("goes_on_for", UTCDateTime, nullable=True),
     Column("slices_ms", BigInteger, nullable=True),
     Column("slices_began", UTCDateTime, nullable=True),
-    # For when a claimed job was asked for again, with the arguments that stand here now.
+    # When a job that was asked for again while claimed is due, with the new arguments.
     Column("asked_again", UTCDateTime, nullable=True),
     Column("seen_at", UTCDateTime, nullable=True),
     Column("created_at", UTCDateTime, nullable=False),
@@ -255,8 +255,8 @@ lazycron_setting = Table(
     **_INNODB,
 )
 
-# Alembic makes and keeps it. It stands here so that an app whose own Alembic takes this metadata
-# in does not find a table that nobody knows.
+# Alembic creates it and writes to it. It is declared here so that an app whose own Alembic uses
+# this metadata does not find an unknown table.
 lazycron_version = Table(
     "lazycron_version",
     metadata,
@@ -264,11 +264,11 @@ lazycron_version = Table(
     **_INNODB,
 )
 
-# The names of lazycron's own.
+# The names of lazycron's own tables.
 TABLES = sorted(table.name for table in metadata.tables.values() if table is not lazycron_version)
 
 
 def missing_tables(bind: Connection | Engine) -> list[str]:
-    """Return the names of lazycron's tables that are not there."""
+    """Return the names of lazycron's tables that are missing."""
     there = set(inspect(bind).get_table_names())
     return [name for name in TABLES if name not in there]

@@ -29,7 +29,7 @@ OFF = ("off", "0", "false", "no")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one LazyCron but its database; durations are timedeltas."""
+    """The settings of one LazyCron except its database; durations are timedeltas."""
 
     # Not in the repr, which ends up in tracebacks and debuggers.
     secrets: tuple[str, ...] | None = field(repr=False)
@@ -56,7 +56,7 @@ class Settings:
     def hanging_after(self) -> timedelta:
         """How long a run may take before it counts as hanging: the budget's seconds.
 
-        Without a limit there, twenty seconds: otherwise one hanging run would stop all others.
+        Without a limit it is twenty seconds: otherwise one hanging run would stop all others.
         """
         return HANGING if self.budget.seconds is None else self.budget.length
 
@@ -68,7 +68,7 @@ class Settings:
         return (found,) if found else ()
 
     def good_secrets(self) -> tuple[str, ...]:
-        """Return the secrets long enough to make tokens of."""
+        """Return the secrets that are long enough for tokens."""
         return tuple(one for one in self.all_secrets() if len(one) >= SHORTEST_SECRET)
 
     def tokens(self, purpose: str) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class Settings:
 
 
 def changed(given: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return what was given with what is given now; raises ConfigurationError for unknown names."""
+    """Return the settings with new values; raises ConfigurationError for unknown names."""
     unknown = sorted(changes.keys() - given.keys())
     if unknown:
         message = f"no setting is named {', '.join(unknown)}; there are {', '.join(given)}"

@@ -24,8 +24,8 @@ T = TypeVar("T")
 class ManualClock:
     """A clock that stands still until a test moves it; pass it as `LazyCron(clock=…)`.
 
-    Takes an aware datetime or epoch seconds. The monotonic clock goes along when time passes
-    (`tick`, or `set` to a later moment) and stands still when the wall clock is put back.
+    Takes an aware datetime or epoch seconds. The monotonic clock moves too when time passes
+    (`tick`, or `set` to a later moment), and stands still when the wall clock is put back.
     """
 
     def __init__(self, moment: datetime | float) -> None:
@@ -66,7 +66,7 @@ def tick_through(
 ) -> list[TickReport]:
     """Tick at `start`, then every `step`, up to and including `stop`; return the reports.
 
-    A ManualClock is set to each moment; with any other clock each tick is handed its moment.
+    A ManualClock is set to each moment; with any other clock each tick is given its moment.
     """
     moment, end = to_moment(start), to_moment(stop)
     length = to_duration(step, what="step", least=timedelta(microseconds=1))
@@ -110,10 +110,9 @@ def repeat(
 
     It observes four times: after a run; after a second run for the same due time; after a run that
     crashed before its record and was repeated; and after a run that crashed after its first
-    checkpoint and was repeated. A task that does no harm when it is repeated shows the same four
-    times. A task without a schedule runs its oldest waiting job, or one that is enqueued with these
-    arguments. A crash is a BaseException in the task's thread. Raises LazyCronError for a run that
-    does not end well.
+    checkpoint and was repeated. If repeating a task does no harm, all four are the same. A task
+    without a schedule runs its oldest waiting job, or a new one with these arguments. A crash is a
+    BaseException in the task's thread. Raises LazyCronError if a run fails.
     """
     name = to_name(name)
     if cron.registry[name].schedule is None:
@@ -139,11 +138,11 @@ def repeat(
 
 
 class Crash(BaseException):
-    """Stands for the end of the process where `repeat` plays it."""
+    """Stands for a crash of the process in `repeat`."""
 
 
 class _Keeping(Probe):
-    """Leaves the row of a run that is over due as it was."""
+    """Keeps the row of a finished run due as it was."""
 
     def recording(self, settlement: Settlement) -> Settlement:
         return _kept(settlement) if settlement.is_over else settlement
@@ -168,7 +167,7 @@ class _Crashing(Probe):
 
 
 class _Stage:
-    """Where runs of one due time are played: all but the last leave the row due as it was."""
+    """Repeats runs of one due time: all but the last leave the row due as it was."""
 
     def __init__(self, cron: LazyCron, name: str) -> None:
         self._cron = cron
@@ -176,7 +175,7 @@ class _Stage:
         self._store = parts_of(cron).store
 
     def run_and_keep(self) -> None:
-        """Run it well; its row stays due for the same time."""
+        """Run it without a crash; its row stays due for the same time."""
         with self._store.probed(_Keeping()):
             self._run()
 
@@ -213,7 +212,7 @@ class _Stage:
 
 
 def _kept(settlement: Settlement) -> Settlement:
-    """Leave a row due as it was, whatever its run came to."""
+    """Leave a row due as it was, however its run ended."""
     claim = settlement.claim
     return replace(
         settlement,
@@ -224,7 +223,7 @@ def _kept(settlement: Settlement) -> Settlement:
 
 
 def _pass(cron: LazyCron, until: datetime) -> None:
-    """Let a ManualClock show a moment, if it does not yet."""
+    """Set a ManualClock to a moment, if it does not show it yet."""
     clock = cron.settings.clock
     if isinstance(clock, ManualClock) and clock.now() < until:
         clock.set(until)

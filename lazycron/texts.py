@@ -11,9 +11,9 @@ MESSAGE_LENGTH = 480
 ERROR_LENGTH = 16_000
 SHOWN_LENGTH = 120
 ELLIPSIS = " … "
-# A text cut to so much or more says how long it was.
+# A text cut to this length or more says how long it was.
 TELLING_LENGTH = 200
-# At each end of a text, in lengths of the line made of it: it may hold many blanks.
+# How much is read at each end of a text, in lengths of its line: it may hold many blanks.
 LOOKED_AT = 10
 
 Json = Any
@@ -24,7 +24,7 @@ _COMPACT = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 def storable(text: str) -> str:
     """Escape what some database refuses: NUL characters and lone surrogates."""
-    if text.isprintable():  # neither is
+    if text.isprintable():  # such characters are not
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
 
@@ -32,7 +32,7 @@ def storable(text: str) -> str:
 def shorten(text: str, length: int) -> str:
     """Make a text storable and cut it in the middle, so that both ends remain readable.
 
-    What is cut says how long the text was. However long it is, only its ends are looked at.
+    A cut text says how long it was. However long it is, only its ends are read.
     """
     whole = len(text)
     if whole <= 2 * length:
@@ -75,7 +75,7 @@ def one_line(text: str, length: int = MESSAGE_LENGTH) -> str:
 
 
 def to_json(value: Json) -> str:
-    """Write a value as compact JSON; raises TypeError or ValueError where it is none."""
+    """Write a value as compact JSON; raises TypeError or ValueError where that is impossible."""
     return _COMPACT.encode(value)
 
 
@@ -93,9 +93,9 @@ def readable_json(text: str | None) -> Json:
 
 
 def counters_from_json(text: str | None) -> dict[str, int]:
-    """Read a row's counters; edited by hand and unreadable, they count from nothing again.
+    """Read a row's counters; if they were edited by hand and are unreadable, they start from zero.
 
-    Refused, such a row would be first in line for ever, and nothing behind it would run.
+    If it were refused, such a row would stay the first for ever, and no row after it would run.
     """
     found = readable_json(text)
     if not isinstance(found, dict):
@@ -109,7 +109,7 @@ def shown(value: object) -> str:
 
 
 class _Bounded(reprlib.Repr):
-    """Writes a value as `repr` does, without writing what nobody will see of it."""
+    """Writes a value as `repr` does, except the parts that would be cut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ def bounded_repr(value: object) -> str:
 
 
 class ShownOnly(logging.Filter):
-    """Escapes, in a log record, what a terminal would obey: most logs end on one."""
+    """Escapes, in a log record, what a terminal would obey: most logs are read on one."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Escape the record's texts and its traceback; every record passes."""
@@ -172,5 +172,5 @@ class ShownOnly(logging.Filter):
         return True
 
 
-# Here, since each module that logs has its texts from here.
+# Here, since each module that logs imports this one.
 logging.getLogger("lazycron").addFilter(ShownOnly())

@@ -1,4 +1,4 @@
-"""The parts of one LazyCron in one process, wired once; nothing of them survives a fork."""
+"""The parts of one LazyCron in one process, wired once and dropped at a fork."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class Edge:
-    """What a LazyCron asks of the edge that it is mounted in; of none, nothing."""
+    """What a LazyCron calls in the edge it is mounted in; nothing without an edge."""
 
     wake: Callable[[], None] = _nothing
     let_go: Callable[[], None] = _nothing
@@ -73,20 +73,20 @@ class Parts:
     def tell_due(self, due: datetime) -> None:
         """Write the state file again if it names a later moment than a row that was just made."""
         if self.sync.is_wanted:
-            # The names of the known tasks are not known to the store yet: nothing would be due.
+            # The store does not know the tasks' names yet: nothing would be due.
             self.sync.bring_in(self.reference.now())
         self.refresh.know_installation(self.reference.now())
         if not self.statefile.names(self.reference.to_host(due), self.settings.clock.now()):
             self.refresh_state()
 
     def note_commit(self, connection: object = None) -> None:
-        """Let this process's next looks ask the database whatever the state file says."""
+        """Make this process's next looks ask the database, whatever the state file says."""
         del connection
         self.facts.mark(self.reference.monotonic())
         self.edge.wake()
 
     def close(self) -> None:
-        """Let the database's connections go, and the renewal thread once no run needs it."""
+        """Close the database's connections, and end the renewal thread once no run needs it."""
         self.leases.stop()
         self.store.close()
         self.runner.activity.close_behind(self.store.close)
@@ -98,11 +98,11 @@ class PerProcess:
     def __init__(self, make: Callable[[], Parts]) -> None:
         self._make = make
         self._held: tuple[int, Parts] | None = None
-        # Keyed by process: a lock that the parent held at a fork would be held for ever.
+        # One for each process: a lock that the parent held at a fork would be held for ever.
         self._locks: dict[int, threading.Lock] = {}
 
     def held(self) -> Parts | None:
-        """Return the parts where they have been wired in this process."""
+        """Return the parts if they are wired in this process, else None."""
         held = self._held
         return held[1] if held is not None and held[0] == os.getpid() else None
 
@@ -236,7 +236,7 @@ def wire(
 
 
 def who_we_are() -> str:
-    """Return `host:pid`, which claims are signed with."""
+    """Return `host:pid`, with which claims are signed."""
     return f"{socket.gethostname()[:150]}:{os.getpid()}"
 
 
@@ -248,7 +248,7 @@ def place_of(settings: Settings, store: Store) -> Place:
 
 
 def default_state_file(store: Store) -> Path:
-    """Return where the state file lies: beside SQLite's file, else in a private folder."""
+    """Return the state file's path: beside SQLite's file, else in a private folder."""
     if store.is_sqlite:
         database = Path(store.database)
         return database.with_name(database.name + STATE_SUFFIX)

@@ -30,7 +30,7 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
     """Wrap a WSGI app so that due tasks run after its responses.
 
     The arguments are those of `lazycron.asgi.LazyCronMiddleware`; `path` is matched against
-    PATH_INFO, from which SCRIPT_NAME is stripped already. Raises ConfigurationError.
+    PATH_INFO, which is without SCRIPT_NAME. Raises ConfigurationError.
     """
     mount = to_mount(
         app,
@@ -53,7 +53,7 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
         # Servers may leave an empty path out.
         if environ.get("PATH_INFO") in mine:
             mine = edge.learn(environ)
-            monotonic = cron.settings.clock.monotonic  # configure() may have come since
+            monotonic = cron.settings.clock.monotonic  # configure() may have changed it
             reply = edge.answered(environ)
             if reply is not None:
                 start_response(reply.status_line, list(reply.headers))
@@ -61,7 +61,7 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
         try:
             answer = app(environ, start_response)
         except Exception:
-            # The server answers with its error page: a response, too.
+            # The server answers with its error page, which is a response, too.
             if monotonic() >= watcher.look_again_at:
                 edge.look_after_error(environ)
             raise
@@ -82,13 +82,13 @@ class _Edge:
         self._root = ""
 
     def learn(self, environ: Environ) -> frozenset[str]:
-        """Return the paths worth a second look, and remember where the app is mounted."""
+        """Return the paths that need a second look, and remember where the app is mounted."""
         self.endpoint = self.endpoint or self.mount.endpoint()
         self._root = environ.get("SCRIPT_NAME", "")
         return self.endpoint.paths
 
     def answered(self, environ: Environ) -> Reply | None:
-        """Answer the cron URL; None where the request is the app's after all."""
+        """Answer the cron URL; None if the request is for the app after all."""
         if self.endpoint is None or environ.get("PATH_INFO") not in self.endpoint.paths:
             return None
         request = _request(environ)
@@ -104,7 +104,7 @@ class _Edge:
         return self.endpoint.answer(request, report)
 
     def _path_of(self, environ: Environ) -> str:
-        """Return the path as it came in: routers shift it into SCRIPT_NAME on their way."""
+        """Return the request's original path: routers move parts of it to SCRIPT_NAME."""
         path = str(environ.get("PATH_INFO", ""))
         full = f"{environ.get('SCRIPT_NAME', '')}{path}"
         below = full[len(self._root) :]
@@ -114,8 +114,8 @@ class _Edge:
     def watched(self, environ: Environ, answer: Iterable[bytes]) -> Iterable[bytes]:
         """Wrap the app's iterable so that its end wakes a tick thread.
 
-        A file is left as it is, since servers send it by a way of its own: the thread is woken
-        now, and under `tick_in="request"` the next request ticks.
+        A file is left as it is, since servers send files in a special way: the thread is woken now,
+        and under `tick_in="request"` the next request ticks.
         """
         kind = self.mount.visitor(self._path_of(environ))
         if kind is None:
@@ -128,13 +128,13 @@ class _Edge:
         return kind_of_closing(answer, lambda: self._look(kind))
 
     def look_after_error(self, environ: Environ) -> None:
-        """Wake a tick thread although the app has raised; nobody waits for a tick then."""
+        """Wake a tick thread after the app has raised; no request waits for its tick."""
         kind = self.mount.visitor(self._path_of(environ))
         if kind is not None and not self.mount.in_request:
             self.watcher.look(kind, None)
 
     def _look(self, kind: Visitor) -> None:
-        """Wake a tick thread; under `tick_in="request"` tick here and now."""
+        """Wake a tick thread; under `tick_in="request"` tick in this thread."""
         if self.mount.in_request:
             self.watcher.look_here(kind)
         else:
@@ -148,9 +148,9 @@ def _is_file(environ: Environ, answer: object) -> bool:
 
 
 class _Closing:
-    """An iterable that calls back once it is closed, whatever closing it raises.
+    """An iterable that calls back once it is closed, even if closing it raises.
 
-    Everything else is the app's own: code that calls the app itself may ask for `status_code`.
+    All other attributes are the app's: code that calls the app itself may ask for `status_code`.
     """
 
     def __init__(self, answer: Iterable[bytes], closed: Callable[[], None]) -> None:

@@ -86,5 +86,5 @@ def test_a_moment_outside_the_calendar_is_refused(beyond: float) -> None:
 @pytest.mark.parametrize("wrong", [None, "2026-01-01", True, [], timedelta(1)])
 def test_what_is_no_moment_is_refused(wrong: float) -> None:
     """The error says what to pass."""
-    with pytest.raises(TypeError, match="is no moment; pass an aware datetime or epoch seconds"):
+    with pytest.raises(TypeError, match="is not a moment; pass an aware datetime or epoch seconds"):
         to_moment(wrong)

@@ -1,4 +1,4 @@
-"""The door to every executor: a task and its run go in, an outcome comes out."""
+"""The interface of every executor: a task and its run go in, an outcome comes out."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,11 +16,11 @@ from lazycron.model.task import Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What one run needs besides its task: what the function is handed, times and the bridge.
+    """What one run needs besides its task: the function's arguments, the times and the bridge.
 
-    `interrupted` tells whether a signal handler of ours has fired, which is what makes a
-    KeyboardInterrupt or SystemExit a real one; `pause` tells whether a generator should pause.
-    `inside` is entered for the time in which every error is caught and becomes an outcome.
+    `interrupted` tells whether a signal handler of ours has fired: only then a KeyboardInterrupt or
+    SystemExit is a real one. `pause` tells whether a generator should pause. `inside` is a block
+    in which every error is caught and becomes an outcome.
     """
 
     run: Run
@@ -38,7 +38,7 @@ class Executor(Protocol):
     def execute(
         self, task: Task, execution: Execution, arguments: Arguments | str | None
     ) -> Outcome:
-        """Run the task's function with its arguments, or their JSON; return what that came to.
+        """Run the task's function with its arguments, or their JSON; return the outcome.
 
-        Nothing that the function does may raise here: it becomes a failed outcome.
+        No error of the function is raised here: it becomes a failed outcome.
         """

@@ -19,7 +19,7 @@ class Bridge(Protocol):
     """Runs a coroutine function to its end and says how it ended."""
 
     def __call__(self, call: Call) -> Ended:
-        """Run the coroutine function to its end, in whatever loop this bridge leads to."""
+        """Run the coroutine function to its end, in the loop to which this bridge leads."""
 
 
 async def _awaited(call: Call) -> Ended:
@@ -35,7 +35,7 @@ async def _awaited(call: Call) -> Ended:
 
 
 def in_a_new_loop(call: Call) -> Ended:
-    """Run a coroutine function in a loop of its own: from every door but ASGI."""
+    """Run a coroutine function in its own loop: in every tick except those of ASGI."""
     return asyncio.run(_awaited(call))
 
 
@@ -59,9 +59,9 @@ def on_loop(loop: asyncio.AbstractEventLoop) -> Bridge:
 
 
 class _Awaiting:
-    """A call on its way through a loop, which can be given up at any moment.
+    """A call that runs in a loop and can be given up at any moment.
 
-    Its future cannot do that alone: a signal may come before anything holds the future.
+    Its future alone is not enough: a signal may come before anything refers to the future.
     """
 
     def __init__(self, call: Call) -> None:
@@ -76,9 +76,9 @@ class _Awaiting:
         return await _awaited(self._call)
 
     def give_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the call be cancelled in its loop, or not begin."""
+        """Cancel the call in its loop, or keep it from beginning."""
         self._given_up = True
-        with suppress(RuntimeError):  # the loop is closed: nothing goes on in it
+        with suppress(RuntimeError):  # the loop is closed: nothing runs in it
             loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:

@@ -10,7 +10,7 @@ Pause = Callable[[], bool]
 
 
 def never() -> bool:
-    """Say that nothing asks a run to pause."""
+    """Never ask a run to pause."""
     return False
 
 
@@ -30,8 +30,8 @@ class Ended:
 def drive(generator: Generator[Any, Any, Any], run: Run, pause: Pause) -> Ended:
     """Run a generator until it ends or is paused.
 
-    A value that is no checkpoint is an error at its own line. What it returns is its value, else
-    the last text it yielded.
+    A value that is not a checkpoint raises an error at its `yield`. The generator's value is what
+    it returns, else the last text it yielded.
     """
     last = None
     try:

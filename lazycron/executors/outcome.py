@@ -1,4 +1,4 @@
-"""How a call ended becomes an outcome, in texts that every database can store."""
+"""Turn how a call ended into an outcome, in texts that every database can store."""
 
 from pathlib import PurePath
 from types import TracebackType
@@ -13,7 +13,7 @@ from lazycron.model.values import write_value
 from lazycron.texts import MESSAGE_LENGTH, one_line
 
 DONE = "Done."
-# Of what a run says, at the least, where its message has to say more.
+# The least that is kept of a run's own text where its message has to say more.
 SAID_LENGTH = 100
 
 
@@ -31,7 +31,7 @@ def to_outcome(ended: Ended, ms: int, execution: Execution) -> Outcome:
 
 
 def failed(ended: Ended, ms: int, execution: Execution) -> Outcome:
-    """Turn an error into an outcome; a real interruption goes with it."""
+    """Turn an error into an outcome, which also holds a real interruption."""
     error = ended.error
     assert error is not None  # noqa: S101 - for the type checker
     stop = isinstance(error, KeyboardInterrupt | SystemExit) and execution.interrupted()
@@ -71,7 +71,7 @@ def _returned(value: object, ms: int) -> Outcome:
 
 
 def _unstored(text: str, error: Exception) -> str:
-    """Say what a run said, and why its result is not stored: its effects are done all the same."""
+    """Return a run's text and why its result is not stored; its effects are done all the same."""
     why = error.message if isinstance(error, ArgumentsError) else type(error).__name__
     note = one_line(f"The result was not stored: {why}", MESSAGE_LENGTH - SAID_LENGTH)
     return f"{one_line(text, MESSAGE_LENGTH - len(note) - 1) or DONE} {note}"

@@ -1,4 +1,4 @@
-"""The executor of the thread: the tick's own thread calls the function, and no error escapes."""
+"""The thread executor: the tick's own thread calls the function, and no error escapes."""
 
 import inspect
 from collections.abc import Callable
@@ -18,10 +18,10 @@ class ThreadExecutor:
     def execute(
         self, task: Task, execution: Execution, arguments: Arguments | str | None
     ) -> Outcome:
-        """Call the task's function with its arguments, or their JSON; return what that came to.
+        """Call the task's function with its arguments, or their JSON; return the outcome.
 
-        Whatever the function raises, SystemExit and its kind included, is a failure. A real one is
-        handed back in `Outcome.interrupted`, to be obeyed once the outcome is recorded.
+        Whatever the function raises, SystemExit and its kind included, is a failure. A real
+        interruption is also in `Outcome.interrupted`, to be obeyed once the outcome is recorded.
         """
         begun = execution.monotonic()
         ended = _call(task, arguments, execution)
@@ -35,7 +35,7 @@ class ThreadExecutor:
 def _call(task: Task, given: Arguments | str | None, execution: Execution) -> Ended:
     try:
         with execution.inside():
-            # Read here: a text that cannot be read is this job's failure alone.
+            # Read here: a text that cannot be read is only this job's failure.
             arguments = given if isinstance(given, Arguments) else read_arguments(given)
             positional, named = complete_call(
                 task.function, task.run_parameter, execution.run, arguments
@@ -46,7 +46,7 @@ def _call(task: Task, given: Arguments | str | None, execution: Execution) -> En
 
 
 def _drive(task: Task, execution: Execution, call: Callable[[], Any]) -> Ended:
-    """Call the function, and see what it returns to its end: a generator, a coroutine, a value."""
+    """Call the function and finish what it returns: a generator, a coroutine or a value."""
     if task.is_async:
         return execution.bridge(call)
     value = call()
@@ -55,6 +55,6 @@ def _drive(task: Task, execution: Execution, call: Callable[[], Any]) -> Ended:
     if inspect.isasyncgen(value):
         return execution.bridge(lambda: adrive(value, execution.run, execution.pause))
     if inspect.iscoroutine(value):
-        # A decorator that is no coroutine function itself hides one.
+        # A plain decorator may hide a coroutine function.
         return execution.bridge(lambda: value)
     return Ended(value=value)

@@ -1,4 +1,4 @@
-"""An error's text and traceback, bounded before they are written: either may be of any size."""
+"""An error's text and traceback, bounded before they are written: both may have any size."""
 
 import linecache
 import traceback
@@ -22,7 +22,7 @@ DURING = "\nDuring handling of the above exception, another exception occurred:\
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's text, whatever its code raises: to be cut before anything else."""
+    """Return an error's text, whatever its code raises; the caller must cut it first."""
     try:
         return _said(error)
     except BaseException as second:  # noqa: BLE001 - __str__ is the task's own code
@@ -30,7 +30,7 @@ def text_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return an error's traceback: Python's own, or a shorter one where that would be large."""
+    """Return an error's traceback: Python's own, or a shorter one where Python's is large."""
     try:
         if all(_is_small(one) for one in _family(error)):
             return shorten("".join(traceback.format_exception(error)), ERROR_LENGTH)
@@ -54,7 +54,7 @@ def _is_pythons(error: BaseException) -> bool:
 
 
 def _is_light(given: object) -> bool:
-    """Whether a value is written in a few words, as far as Python's own kinds go."""
+    """Whether a value is short when written, as far as Python's own types go."""
     waiting, left = [given], ERROR_LENGTH
     while waiting and left >= 0:
         one = waiting.pop()
@@ -68,7 +68,7 @@ def _is_light(given: object) -> bool:
 
 
 def _family(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those that Python shows with it; one more than it may have, at most."""
+    """Yield an error and those that Python shows with it, at most one more than allowed."""
     waiting, seen = [error], set[int]()
     while waiting and len(seen) <= MOST_ERRORS:
         one = waiting.pop()
@@ -84,11 +84,11 @@ def _family(error: BaseException) -> Iterator[BaseException]:
 
 
 class _TooManyError(Exception):
-    """Stands for the rest of a family."""
+    """Stands for the errors that are left out."""
 
 
 def _is_small(error: BaseException) -> bool:
-    """Whether Python's own traceback of an error costs little to write."""
+    """Whether Python's own traceback of an error is cheap to write."""
     return (
         not isinstance(error, _TooManyError)
         and (_is_light(error.args) or not _is_pythons(error))
@@ -117,7 +117,7 @@ def _line(filename: str, number: int) -> str:
 
 
 def _in_short(error: BaseException) -> Iterator[str]:
-    """Write an error and how it came about: oldest first, as Python does, the newest of each."""
+    """Write an error and its causes, oldest first as Python does, with each one's newest frames."""
     links = [(error, "")]
     seen = {id(error)}
     while len(links) < KEPT_ERRORS:

@@ -1,1 +1,1 @@
-"""What there is: plain values and pure rules; no I/O."""
+"""Plain values and pure rules; no I/O."""

@@ -1,4 +1,4 @@
-"""A job's arguments: checked against the function, stored as JSON, and back as what they were."""
+"""A job's arguments: checked against the function, stored as JSON, and read back unchanged."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from lazycron.texts import from_json, to_json
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a job's function is called with, and the key its row had before it gave it up."""
+    """The arguments of a job's call, and the key that its row has given up, if any."""
 
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] | None = None
@@ -27,8 +27,8 @@ NONE_WRITTEN = '{"args":[],"kwargs":{}}'
 def write_arguments(arguments: Arguments, names: Sequence[str] = ()) -> str:
     """Take a snapshot of a job's arguments as JSON of at most 64 KiB, its key not counted.
 
-    `names` are those of the function's positional parameters, for errors. Raises ArgumentsError,
-    which names the argument, for what would not come back as what it was.
+    `names` are the function's positional parameters, for errors. Raises ArgumentsError, which names
+    the argument, for a value that would be read back as a different one.
     """
     named = arguments.kwargs or {}
     write = Writer("a job's arguments", "the arguments take").write
@@ -45,7 +45,7 @@ def write_arguments(arguments: Arguments, names: Sequence[str] = ()) -> str:
 
 
 def read_arguments(text: str | None) -> Arguments:
-    """Read a job's arguments back; raises an error for a text that was made unreadable by hand."""
+    """Read a job's arguments back; raises an error for an unreadable text (edited by hand)."""
     if text is None or text == NONE_WRITTEN:
         return NONE
     found = from_json(text)
@@ -57,7 +57,7 @@ def read_arguments(text: str | None) -> Arguments:
 
 
 def is_snapshot(value: object) -> bool:
-    """Tell whether nobody can change a value after it was written."""
+    """Tell whether a value cannot change after it was written."""
     return value is None or type(value) in UNCHANGING
 
 
@@ -101,7 +101,7 @@ def complete_call(
     in_order = True
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name != run_parameter and parameter.name not in bound.arguments:
-            in_order = False  # a default stands here: what follows goes by name
+            in_order = False  # a default applies here: what follows is passed by name
             continue
         value: Any = run if parameter.name == run_parameter else bound.arguments[parameter.name]
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -121,12 +121,12 @@ Seen = tuple[inspect.Signature | None, Sequence[str]]
 def _signature(function: Callable[..., Any], run_parameter: str | None) -> Seen:
     """Return the function's signature as its caller sees it, without the run.
 
-    None for a builtin that does not say what it takes. With it come the names of the parameters
-    that may be filled in by position.
+    It is None for a builtin without a signature. The names of the parameters that may be filled in
+    by position come with it.
     """
     try:
         return _cached_signature(function, run_parameter)
-    except TypeError:  # a callable that has no hash
+    except TypeError:  # the callable has no hash
         return _read_signature(function, run_parameter)
 
 
@@ -141,5 +141,5 @@ def _read_signature(function: Callable[..., Any], run_parameter: str | None) -> 
     return whole.replace(parameters=seen), names
 
 
-# Looking takes longer than a small INSERT.
+# Reading a signature takes longer than a small INSERT.
 _cached_signature = lru_cache(maxsize=1000)(_read_signature)

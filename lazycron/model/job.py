@@ -1,4 +1,4 @@
-"""A job: one enqueued call of a task, as a row that runs once; and how one is asked for."""
+"""A job: one enqueued call of a task, as a row that runs once; and the options for enqueueing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -22,11 +22,11 @@ JOB_STATES: tuple[JobState, ...] = get_args(JobState)
 class Job:
     """One job as it stood when it was enqueued or looked up; moments are UTC.
 
-    `status` is "waiting", "running" or "dead", and "unwritten" for one whose row is written at the
-    caller's commit (`on_commit=`), which has no id yet. `created` is True if this call made the
-    row, False if a waiting or running one was given back, None on a job that was looked up.
-    `progress`, `done` and `total` are its last checkpoint's; `started_at` is when a running job's
-    run began.
+    `status` is "waiting", "running" or "dead". It is "unwritten" for one whose row is written at
+    the caller's commit (`on_commit=`): such a job has no id yet. `created` is True if this call
+    made the row, False if it returned a waiting or running job, and None if the job was looked up.
+    `progress`, `done` and `total` are from its last checkpoint; `started_at` is when a running
+    job's run began.
     """
 
     id: int | None
@@ -49,10 +49,10 @@ class Job:
 class JobResult:
     """What became of a job.
 
-    `status` is "waiting", "running", "dead", or, once its row is gone, its last run's ("ok");
-    "unknown" where neither row nor run is there (any more). `value` is what the function returned,
-    a text too. `message` is what its last run said, and `error` the same of one that failed or was
-    lost.
+    `status` is "waiting", "running" or "dead". Once the row is gone it is the last run's ("ok"),
+    and "unknown" where neither row nor run exists (any more). `value` is what the function
+    returned, a text included. `message` is the last run's text; `error` is the same if the run
+    failed or was lost.
     """
 
     status: str
@@ -63,7 +63,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """How a job is wanted: its key, its time, and whose transaction it joins."""
+    """The options of a job: its key, its time, and the transaction it joins."""
 
     key: str | None = None
     delay: timedelta | None = None
@@ -85,7 +85,7 @@ AEnqueue = Callable[[str, Wish, tuple[Any, ...], dict[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueuer:
-    """The two functions by which a task reaches the store, handed to it by the app."""
+    """The two functions by which a task reaches the store; the app provides them."""
 
     enqueue: Enqueue
     aenqueue: AEnqueue
@@ -93,7 +93,7 @@ class Enqueuer:
 
 @dataclass(frozen=True, slots=True)
 class Using:
-    """A task with a wish about its next job: `task.using(…).enqueue(…)`."""
+    """A task with options for its next job: `task.using(…).enqueue(…)`."""
 
     name: str
     enqueuer: Enqueuer
@@ -109,7 +109,7 @@ class Using:
         return job
 
     def using(self, **options: Any) -> "Using":
-        """Wish for more; what is not named stays as it was."""
+        """Add or replace options; the others stay as they were."""
         unknown = options.keys() - OPTIONS
         if unknown:
             message = (
@@ -128,11 +128,11 @@ def to_wish(
     key: str | None = None,
     delay: Duration | None = None,
     run_at: datetime | float | None = None,
-    connection: Any = None,  # noqa: ANN401 - four kinds of SQLAlchemy's, told apart where it is used
+    connection: Any = None,  # noqa: ANN401 - four SQLAlchemy kinds, told apart where it is used
     on_commit: Callable[[Callable[[], None]], Any] | None = None,
     on_conflict: OnConflict | None = None,
 ) -> Wish:
-    """Check how a job is wanted; raises ConfigurationError, ScheduleError and ArgumentsError."""
+    """Check a job's options; raises ConfigurationError, ScheduleError and ArgumentsError."""
     wish = Wish(
         key=before.key if key is None else check_key(key),
         delay=before.delay if delay is None else to_duration(delay, what="delay"),
@@ -158,7 +158,7 @@ def to_wish(
 
 def _to_due(run_at: datetime | float) -> datetime:
     due = to_moment(run_at)
-    # Other zones and clocks must be able to name it; and claims begin to look in 1970.
+    # Other zones and clocks must be able to express it, and claims look from 1970 on.
     if not EARLIEST <= due <= LATEST:
         message = (
             f"run_at={shown(run_at)} is not accepted; pass a moment from {EARLIEST:%Y} to "

@@ -1,4 +1,4 @@
-"""Effects that happen once: a key is registered before the effect, and a second time refused."""
+"""Effects that happen once: a key is registered before the effect and refused a second time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,9 +19,9 @@ SHORTEST = timedelta(seconds=1)
 class First:
     """Whether a key is this caller's (truthy), else who has it and whether the effect is finished.
 
-    `task` is the task in whose run the key was registered, None outside of one; `created_at` and
-    `finished_at` are UTC. The last is None while the effect is under way, and for ever after a
-    crash in the middle of it: `str()` tells "done already" from "perhaps never done".
+    `task` is the task in whose run the key was registered, None outside a run. `created_at` and
+    `finished_at` are UTC. `finished_at` is None while the effect is under way, and stays None after
+    a crash in the middle of it: `str()` tells "done already" from "perhaps never done".
     """
 
     mine: bool
@@ -46,7 +46,7 @@ class First:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the effect was done to its end."""
+        """Whether the effect is finished."""
         return self.finished_at is not None
 
 
@@ -74,13 +74,13 @@ class Keeper(Protocol):
     def register(
         self, key: str, task: str | None, expires: timedelta | None, connection: object
     ) -> First:
-        """Register a key, or count a refusal and tell who has it."""
+        """Register a key, or count a refusal and return who has it."""
 
     def finish(self, key: str, first: First, connection: object) -> None:
         """Note that the effect of this registration is finished."""
 
     def give_back(self, key: str, first: First, connection: object) -> None:
-        """Let a key go whose effect has failed; raises nothing in place of the effect's error."""
+        """Give back a key whose effect has failed; never raises, to keep the effect's own error."""
 
 
 class Once(AbstractContextManager[First, None]):
@@ -119,7 +119,7 @@ class Once(AbstractContextManager[First, None]):
         self.leave(self._first, kind)
 
     def leave(self, first: First | None, kind: type[BaseException] | None) -> None:
-        """End the block that `first` was the value of."""
+        """End the block whose value was `first`."""
         if not first:
             return
         if kind is None:
@@ -132,7 +132,7 @@ InConnection = Callable[[object, Callable[[object], Any]], Coroutine[Any, Any, A
 
 
 class AsyncOnce(AbstractAsyncContextManager[First, None]):
-    """The same for coroutines; `hop` runs a blocking step where it blocks nobody."""
+    """The same for coroutines; `hop` runs a blocking step outside the event loop."""
 
     def __init__(
         self, once: Callable[[object], Once], connection: object, hop: InConnection
@@ -150,7 +150,7 @@ class AsyncOnce(AbstractAsyncContextManager[First, None]):
         try:
             first: First = await asyncio.shield(registering)
         except asyncio.CancelledError as error:
-            # A registration under way in a thread cannot be called back: it is given back.
+            # A registration under way in a thread cannot be stopped, so its key is given back.
             self._first = await registering
             await self.__aexit__(type(error), error, None)
             raise

@@ -14,13 +14,13 @@ from lazycron.schedules.shaped import Schedule, in_zone, parse
 class Registry:
     """A mapping from name to task that only grows; `version` tells whether it has.
 
-    `installation` is the id that jitter depends on; whoever asks the database first sets it.
+    `installation` is the id that jitter depends on; it is set when the database is first asked.
     """
 
     def __init__(self) -> None:
         self.installation = ""
         self._tasks: dict[str, Task] = {}
-        # By trigger, and of which tasks: asked before each claim.
+        # The names by trigger, and the tasks they were made from: needed before each claim.
         self._barred: tuple[dict[str, Task], dict[str, frozenset[str]]] = ({}, {})
         # Names of tasks that leave a setting to the LazyCron, which may be configured later.
         self._without: dict[str, set[str]] = {"retry": set(), "tz": set()}
@@ -55,7 +55,7 @@ class Registry:
                 self._without[setting].add(task.name)
 
     def configure(self, retry: Retry, tz: str) -> None:
-        """Give the tasks that left a setting to the LazyCron its value of now."""
+        """Give the tasks that left a setting to the LazyCron its current value."""
         with self._lock:
             self._tasks = {
                 name: self._configured(task, retry, tz) for name, task in self._tasks.items()
@@ -87,7 +87,7 @@ class Registry:
         return any(task.schedule is not None and task.schedule.is_jittered for task in self)
 
     def seeded(self, name: str, schedule: Schedule) -> Schedule:
-        """Return a schedule as it is for this task of this installation."""
+        """Return a schedule for this task of this installation."""
         return schedule.seeded(f"{self.installation}\n{name}")
 
     def schedule_of(self, name: str, text: str) -> Schedule:

@@ -1,4 +1,4 @@
-"""What a tick may take, and what it tells: plain values."""
+"""What a tick may use, and what it reports: plain values."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ TRIGGERS: tuple[Trigger, ...] = get_args(Trigger)
 
 
 def to_trigger(value: str) -> Trigger:
-    """Check a trigger's word; raises ConfigurationError, which lists the words."""
+    """Check the name of a trigger; raises ConfigurationError, which lists the names."""
     for trigger in TRIGGERS:
         if value == trigger:
             return trigger
@@ -28,10 +28,10 @@ def to_trigger(value: str) -> Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one tick may take: a number of runs and a number of seconds, None for no limit.
+    """What one tick may use: a number of runs and a number of seconds, None for no limit.
 
     Both are checked between runs: a run that has begun is finished. Raises ConfigurationError for
-    a number of runs below 1, ScheduleError for seconds that are no duration.
+    a number of runs below 1, ScheduleError for seconds that are not a duration.
     """
 
     tasks: int | None = 3
@@ -48,7 +48,7 @@ class Budget:
 
     @property
     def length(self) -> timedelta:
-        """The seconds as a timedelta; the longest there is for no limit."""
+        """The seconds as a timedelta; the longest possible one for no limit."""
         if self.seconds is None:
             return timedelta.max
         return to_duration(self.seconds, what="Budget(seconds)")
@@ -91,9 +91,9 @@ class Decision:
 
 
 class Decisions(dict[str, Decision]):
-    """A mapping from a task's name to what was decided; an unknown name reads unbound.
+    """A mapping from a task's name to the decision; an unknown name reads "unbound".
 
-    `registered` are the names this process knows: one that a tick has not touched reads skipped.
+    `registered` are the names this process knows: one that a tick has not touched reads "skipped".
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Decisions(dict[str, Decision]):
 class TickReport:
     """What one tick did: its runs, its decisions, when anything is next due, what stopped it.
 
-    `next_due` counts lease ends and is None where nothing will ever be due; `seconds` is how long
+    `next_due` includes lease ends and is None where nothing will ever be due; `seconds` is how long
     the tick took.
     """
 

@@ -1,4 +1,4 @@
-"""What a task is handed about its own run, and how it asks for another time."""
+"""What a task gets to know about its own run, and how it asks for another time."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ LARGEST_COUNT = 2**63 - 1
 
 
 class Postpone(Exception):  # noqa: N818 - a request, not an error
-    """Asks that a run be tried again later, which is no failure: return it, or raise it.
+    """Asks to try the run again later, which is not a failure: return it, or raise it.
 
     `delay` is a duration (zero: at once), `reason` is a text for people. Raises ScheduleError for
     a delay that cannot be read.
@@ -31,7 +31,7 @@ class Postpone(Exception):  # noqa: N818 - a request, not an error
 
 
 class MakeOnce(Protocol):
-    """Makes the block around an effect that happens once, for the task of this name."""
+    """Makes the block around an effect that happens once, for the task with this name."""
 
     def __call__(
         self, key: str, *, expires: Duration | None, connection: object, task: str
@@ -68,13 +68,13 @@ class Callbacks:
 class Run:
     """One run, as its task sees it.
 
-    `id` is the row's id (a job's id), `scheduled_for` the nominal due time being worked off and
-    `deadline` the moment the task's timeout ends, both aware and in UTC.
+    `id` is the row's id (a job's id), `scheduled_for` the run's nominal due time, and `deadline`
+    the end of the task's timeout; both times are aware and in UTC.
     """
 
     def __init__(self, claim: Claim, callbacks: Callbacks, deadline: datetime | None) -> None:
         self._callbacks = callbacks
-        # Read when the task asks for it: a text that is no JSON is this task's failure alone.
+        # Read when the task asks for it: a text that is not JSON is only this task's failure.
         self._progress = claim.progress
         self.id = claim.id
         self.task = claim.name
@@ -90,10 +90,10 @@ class Run:
 
     @property
     def idempotency_key(self) -> str:
-        """A key that is the same for every attempt of one due time, and different for all else.
+        """A key that is the same for every attempt of one due time, and different for all others.
 
-        32 hexadecimal digits of SHA-256 over installation, task, row and due time: what a payment
-        service asks for.
+        It is 32 hexadecimal digits of SHA-256 over installation, task, row and due time: what a
+        payment service asks for.
         """
         parts = (
             self._callbacks.identify(),
@@ -111,7 +111,7 @@ class Run:
         `value` may be what a job's arguments may be, up to 64 KiB as JSON; a later attempt finds it
         as `run.progress`. `done` and `total` are whole numbers, shown to people. Raises
         ArgumentsError for another value, ValueError for another number, and LeaseLostError once
-        the row is somebody else's: the run should end then.
+        another process may have the row: the run should end then.
         """
         for name, count in (("done", done), ("total", total)):
             _check_count(name, count)

@@ -1,4 +1,4 @@
-"""From a claim and what its run came to, to the row's next state: values in, values out."""
+"""Compute a row's next state from a claim and its run's outcome: values in, values out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ OnLost = Literal["rerun", "skip"]
 
 
 class Status(StrEnum):
-    """What a run came to."""
+    """How a run ended."""
 
     OK = "ok"
     FAILED = "failed"
@@ -29,13 +29,13 @@ class Status(StrEnum):
 
 
 class State(StrEnum):
-    """What a row is: one that may run, or a job that has given up."""
+    """Whether a row may run, or is a job that has given up."""
 
     ACTIVE = "active"
     DEAD = "dead"
 
 
-# What becomes of a row: it stays, it goes (a job that is done), or it is kept as dead.
+# What becomes of a row: it stays, is deleted (a job that is done), or is kept as dead.
 Ending = Literal["stays", "goes", "dies"]
 
 
@@ -44,10 +44,10 @@ class Claim:
     """The exclusive right to run one row, until its lease ends; every later write carries `token`.
 
     `schedule` is the text the row was claimed with, `attempt` counts from 1, and `progress` and
-    `arguments` are JSON texts. `scheduled_for` is the nominal due time being worked off; it is also
-    `goes_on_for` where it was begun before, and only paused or postponed. `asked_again` says for
-    when a job was given other arguments while it was claimed. `has_advanced` says of a claim that
-    is taken off its row that its run has stored a checkpoint.
+    `arguments` are JSON texts. `scheduled_for` is the run's nominal due time; it is also
+    `goes_on_for` if it was begun before and only paused or postponed since. `asked_again` is when
+    a job is due that was given other arguments while it was claimed. `has_advanced` is set when a
+    claim is taken off its row: its run has stored a checkpoint.
     """
 
     id: int
@@ -73,7 +73,7 @@ class Claim:
 
     @property
     def goes_on(self) -> bool:
-        """Whether this due time was begun before: it was paused or postponed, and no more."""
+        """Whether this due time was begun before, and only paused or postponed since."""
         return self.goes_on_for == self.scheduled_for
 
     @property
@@ -83,17 +83,17 @@ class Claim:
 
     @property
     def earlier_ms(self) -> int:
-        """How long the run's earlier slices took, which share one history row with it."""
+        """How long the run's earlier slices took; they share its history row."""
         return (self.slices_ms if self.goes_on else None) or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to, in texts every database can store.
+    """How a run ended, in texts that every database can store.
 
-    `again_at` is set for a postponed run; `interrupted` says that the process was asked to stop
-    by a real signal or cancellation, which is obeyed once the outcome is recorded. `ms` is None
-    where nobody could measure it: the run was lost.
+    `again_at` is set for a postponed run. `interrupted` says that a real signal or cancellation
+    asks the process to stop, which is obeyed once the outcome is recorded. `ms` is None where it is
+    unknown: the run was lost.
     """
 
     status: Status
@@ -167,7 +167,7 @@ class Settlement:
 
     @property
     def clears_progress(self) -> bool:
-        """Whether the next run starts from nothing: after a success, or with other arguments."""
+        """Whether the next run has no progress: after a success, or with other arguments."""
         return self.replaced or self.outcome.status is Status.OK
 
 
@@ -182,14 +182,14 @@ def settle(
 ) -> Settlement:
     """Decide what happens next to a row.
 
-    `now` is when the run ended or was buried. Nothing becomes due before `earliest`, which is
-    just after the tick's start, so that a row runs at most once in a tick. A job that was asked for
-    again while it ran is due then, whatever its run came to, as if it had just been enqueued.
-    `rescheduled` says that the schedule was changed while it ran: times of the new one that have
-    passed were never due.
+    `now` is when the run ended or was buried. Nothing becomes due before `earliest`, just after the
+    tick's start, so that a row runs at most once in a tick. A job that was asked for again while it
+    ran is due at the time asked for, however its run ended, as if it had just been enqueued.
+    `rescheduled` says that the schedule changed during the run: past times of the new one were
+    never due.
     """
     if claim.asked_again is not None:
-        # Another due time than the old arguments': another idempotency key.
+        # It needs another due time than the old arguments, and so another idempotency key.
         due = max(now, claim.asked_again, claim.scheduled_for + MICROSECOND)
         step = _Step(due, due, attempts=0, failures=0)
     else:
@@ -205,14 +205,14 @@ def settle(
         attempts=step.attempts,
         failures=step.failures,
         losses=step.losses,
-        # A row that goes takes them with it; the history counts its run.
+        # They are deleted with the row; the history counts its run.
         counters={} if step.ending == "goes" else _count(claim, outcome),
         ending=step.ending,
     )
 
 
 def _not_passed(step: "_Step", policy: Policy, now: datetime) -> "_Step":
-    """Let a crontab's next time be one that is yet to come; an interval counts from the run."""
+    """Move a crontab's past time to one after `now`; an interval counts from the run."""
     if policy.schedule is None or step.next_run_at > now:
         return step
     nominal = policy.schedule.latest_retry(now)
@@ -255,7 +255,7 @@ def _after_failure(claim: Claim, outcome: Outcome, policy: Policy, now: datetime
 
 
 def _after_postponing(claim: Claim, outcome: Outcome, policy: Policy, now: datetime) -> _Step:
-    # Not an attempt: a job that waits for its precondition must not use up its limit.
+    # Not an attempt: a job that waits for a precondition must not use up its limit.
     again = policy.admitted(outcome.again_at or now)
     return _Step(again, claim.scheduled_for, claim.attempt - 1, claim.failures)
 
@@ -293,7 +293,7 @@ def _is_no_attempt(claim: Claim, policy: Policy) -> bool:
 
 
 def _ending(claim: Claim, policy: Policy) -> Ending:
-    """Let a job give up after as many attempts as its limit; a recurring task never does."""
+    """Let a job give up when its attempts reach the limit; a recurring task never gives up."""
     if claim.key != RECURRING and claim.attempt >= policy.retry.limit:
         return "dies"
     return "stays"

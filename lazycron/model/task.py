@@ -73,9 +73,9 @@ class Task:
         return await self._wishless().aenqueue(*args, **kwargs)
 
     def using(self, **options: Any) -> Using:
-        """Wish for more about the next job: key, delay or run_at, connection or on_commit.
+        """Set options of the next job: key, delay or run_at, connection or on_commit.
 
-        `on_conflict` says what happens where the key is taken: "keep" gives the waiting job back,
+        `on_conflict` says what happens if the key is taken: "keep" returns the waiting job,
         "replace" gives it these arguments, "raise" raises KeyTakenError.
         """
         return self._wishless().using(**options)
@@ -87,7 +87,7 @@ class Task:
         return Using(self.name, self.enqueuer)
 
     def first_due(self, now: datetime) -> datetime | None:
-        """Return when a row made now is due first; None for a task without a schedule."""
+        """Return when a row made now is first due; None for a task without a schedule."""
         if self.schedule is None:
             return None
         if self.first_run is None:
@@ -171,13 +171,13 @@ def _to_rhythm(
     if crontab is not None:
         return Crontab(crontab, tz=default_tz if tz is None else tz)
     if schedule is not None and not isinstance(schedule, Schedule):
-        message = f"schedule={shown(schedule)} is no schedule; pass an Every or a Crontab"
+        message = f"schedule={shown(schedule)} is not a schedule; pass an Every or a Crontab"
         raise ScheduleError(message)
     return schedule
 
 
 def _refuse_alone(**options: object) -> None:
-    """Refuse what says something about due times where there are none."""
+    """Refuse options about due times where there are no due times."""
     for name, value in options.items():
         if value is not None:
             message = f"{name}={shown(value)} goes with a schedule: every=, crontab=, schedule="
@@ -283,7 +283,7 @@ def _optional(value: Duration | None, what: str, least: timedelta) -> timedelta 
 
 def _check_function(function: object) -> None:
     if not callable(function) or not hasattr(function, "__name__"):
-        message = f"{shown(function)} is no function; cron.task decorates functions"
+        message = f"{shown(function)} is not a function; cron.task decorates functions"
         raise ConfigurationError(message)
 
 
@@ -303,7 +303,7 @@ def _check_name(name: object) -> None:
 
 
 def _check_callable_alone(function: Callable[..., Any], run_parameter: str | None) -> None:
-    """Refuse a scheduled function that has a parameter which nobody would fill in."""
+    """Refuse a scheduled function that has a parameter without a value."""
     for parameter in _parameters(function):
         open_ended = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if (
@@ -320,7 +320,7 @@ def _check_callable_alone(function: Callable[..., Any], run_parameter: str | Non
 
 
 def find_run_parameter(function: Callable[..., Any]) -> str | None:
-    """Find the parameter that is annotated Run, be the annotation a class or a text."""
+    """Find the parameter that is annotated Run, by the class or as a text."""
     for parameter in _parameters(function):
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             continue  # cannot be filled in by its name
@@ -337,11 +337,11 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         signature = inspect.signature(function, eval_str=True)
     except Exception:  # noqa: BLE001 - evaluating annotations runs the app's own code
-        # A name that was imported for the type checker only, say; then the text must do.
+        # Perhaps a name was imported only for the type checker; then the text must do.
         try:
             signature = _signature_as_text(function)
         except ValueError:
-            return []  # a builtin that does not say what it takes
+            return []  # a builtin without a signature
     return list(signature.parameters.values())
 
 

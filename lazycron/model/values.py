@@ -1,4 +1,4 @@
-"""A value's way into a JSON column and back as what it was: arguments, checkpoints, results."""
+"""Write values to a JSON column and read them back unchanged: arguments, checkpoints, results."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ from lazycron.texts import Json, from_json, shown, to_json
 
 MOST_BYTES = 65_536
 MOST_DEPTH = 50
-# Python reads and writes no longer whole numbers than this as text.
+# Python reads and writes whole numbers as text only up to this length.
 MOST_DIGITS = 4300
 TOO_LARGE = 10**MOST_DIGITS
-# Marks what JSON has no word for; a mapping of the caller's that has this key is marked itself.
+# Marks what JSON cannot express; a caller's mapping that has this key is marked itself.
 TAG = "$"
-# A naive datetime in the hour that comes twice, the second time: ISO has no word for it.
+# A naive datetime in the second pass of an hour that comes twice: ISO cannot express it.
 FOLD = "datetime fold"
 ACCEPTED = (
     "text, numbers, booleans, None, lists, tuples, dicts with text keys, "
@@ -44,7 +44,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 def write_value(value: object, what: str) -> str:
     """Write a checkpoint or a result, which `what` names, as JSON of at most 64 KiB.
 
-    Raises ArgumentsError, which names the value, for what would not come back as what it was.
+    Raises ArgumentsError, which names the value, for one that would be read back differently.
     """
     takes = f"the {what} takes"
     text = to_json(Writer(f"a {what}", takes).write(value, f"the {what}"))
@@ -61,7 +61,7 @@ def readable_value(text: str | None) -> Any:  # noqa: ANN401 - whatever the task
     """Read a value for show; None where its text was edited by hand and cannot be read."""
     try:
         return read_value(text)
-    except Exception:  # noqa: BLE001 - a tag's reader raises what it likes
+    except Exception:  # noqa: BLE001 - a tag's reader may raise anything
         return None
 
 
@@ -77,10 +77,10 @@ def check_size(takes: str, size: int, about: str = "") -> None:
 
 @dataclass(slots=True)
 class Writer:
-    """Turns values into JSON's terms, and stops as soon as they are too large together.
+    """Turns values into JSON's types, and stops as soon as they are too large together.
 
     `kind` and `takes` are for the errors: what may hold such values, and how the sentence about
-    its size begins. `least` is how many bytes the JSON takes at the least.
+    its size begins. `least` is the least number of bytes that the JSON takes.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class Writer:
         if depth > MOST_DEPTH:
             raise self._refusal(where, f"is nested deeper than {MOST_DEPTH}")
         self._count(1)
-        # Exact types: a subclass would come back as something else.
+        # Exact types: a subclass would be read back as something else.
         if value is None or kind is bool:
             return value
         if kind in _WRITERS:
@@ -126,7 +126,7 @@ class Writer:
     def _float(self, value: float, where: str, depth: int) -> Json:
         del depth
         if not math.isfinite(value):
-            raise self._refusal(where, f"is {value!r}, which JSON has no word for")
+            raise self._refusal(where, f"is {value!r}, which JSON cannot express")
         return value
 
     def _text(self, value: str, where: str, depth: int) -> str:
@@ -145,7 +145,7 @@ class Writer:
         written = {}
         for name, one in value.items():
             if type(name) is not str:
-                raise self._refusal(where, f"has the key {shown(name)}, which is no text")
+                raise self._refusal(where, f"has the key {shown(name)}, which is not a text")
             self._count(len(name))
             written[name] = self.write(one, f"{where}[{shown(name)}]", depth + 1)
         return {TAG: "dict", "value": written} if TAG in written else written
@@ -169,7 +169,7 @@ _KINDS: Mapping[type, Callable[[Writer, Any, str, int], Json]] = {
 
 
 def read_tagged(value: Json) -> Any:  # noqa: ANN401 - whatever was written
-    """Turn JSON's terms back into what was written."""
+    """Turn JSON's types back into what was written."""
     if isinstance(value, list):
         return [read_tagged(one) for one in value]
     if not isinstance(value, dict):

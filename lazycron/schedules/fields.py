@@ -1,6 +1,6 @@
-"""The five fields of a crontab: read one by one, so that a refusal names the value and the way out.
+"""The five fields of a crontab: read one by one, so that an error names the value and the remedy.
 
-cronsim computes the times; it is handed each field in one plain spelling.
+cronsim computes the times; it gets each field in one plain spelling.
 """
 
 import re
@@ -76,7 +76,7 @@ class Field:
         return self._plain(low, high, step)
 
     def _plain(self, low: int, high: int, step: int) -> str:
-        """Write a range; one value as one, or cronsim would take its step for open-ended."""
+        """Write a range, one value as a single value: cronsim reads its step as open-ended."""
         if high - low < step:
             return str(low)
         return f"{low}-{high}" if step == 1 else f"{low}-{high}/{step}"
@@ -96,7 +96,7 @@ class Field:
         return number
 
     def _end(self, first: str, last: str, low: int) -> int:
-        """Read the end of a range; Sunday is the week's first day, and at an end its last."""
+        """Read one end of a range; Sunday is the first day, and the last at a range's end."""
         high = self._number(last)
         is_week = self.high == SUNDAY
         if is_week and low in {0, SUNDAY} and high in {0, SUNDAY}:
@@ -116,7 +116,7 @@ class Field:
 
     def _step(self, text: str) -> int:
         if not _NUMBER.fullmatch(text) or int(text) == 0:
-            refuse(f"the step {shown(text)} is no whole number from 1 up")
+            refuse(f"the step {shown(text)} is not a whole number from 1 up")
         return int(text)
 
     def _special(self, term: str) -> str | None:
@@ -206,7 +206,7 @@ def _why_not_five(fields: list[str]) -> str:
     if first.lower() == "@every":
         return f'{five}; an interval is written every="{"".join(fields[1:]) or "5m"}"'
     if first.lower() == "@reboot":
-        return f"{five}; there is no reboot here: call the function where the app starts"
+        return f"{five}; lazycron knows no reboot: call the function where the app starts"
     if first.upper().startswith(("CRON_TZ=", "TZ=")):
         zone = first.partition("=")[2]
         return f'{five}; the time zone is written apart: tz="{zone}"'
@@ -216,7 +216,7 @@ def _why_not_five(fields: list[str]) -> str:
 
 
 def to_spoken(plain: str) -> str:
-    """Return plain fields as they are best said: with a star where every value matches."""
+    """Return plain fields in their best spelling: with a star where every value matches."""
     fields = plain.split()
     for number, field in enumerate(FIELDS):
         text = fields[number]
@@ -232,7 +232,7 @@ def to_spoken(plain: str) -> str:
 
 
 def never_due(plain: str) -> str:
-    """Say why a crontab that can be read is due on no date."""
+    """Say why a readable crontab is never due."""
     _, _, day, month, weekday = plain.split()
     where = "in any month" if month == "*" else f"in month {month}"
     if weekday == "*":

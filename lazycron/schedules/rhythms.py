@@ -1,4 +1,4 @@
-"""What schedules are made of: `Every` and `Crontab`, pure answers computed in UTC."""
+"""The basic schedules, `Every` and `Crontab`: pure computations in UTC."""
 
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -29,8 +29,8 @@ LONGEST_WORDS = 120
 class Schedule(ABC):
     """Says when a task is due; immutable and pure.
 
-    `str()` says it in words. Two schedules are the same if their `text` is. A schedule has nominal
-    times, each with the moment at which a task is due for it; the two differ by jitter only.
+    `str()` says it in words. Two schedules are equal if their `text` is equal. A schedule has
+    nominal times, each with its due time; the two differ only by jitter.
     """
 
     @property
@@ -48,7 +48,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def after_missed(self, scheduled_for: datetime, now: datetime) -> datetime:
-        """Return the next nominal time where `scheduled_for` is passed over at `now`."""
+        """Return the next nominal time if `scheduled_for` is passed over at `now`."""
 
     def nominal_after(self, moment: datetime) -> datetime:
         """Return the first nominal time whose due time is later than `moment`."""
@@ -74,12 +74,12 @@ class Schedule(ABC):
 
     @property
     def zone(self) -> tzinfo | None:
-        """The time zone it goes by; None where clocks on walls do not matter."""
+        """The time zone it uses; None where wall clocks do not matter."""
         return None
 
     @property
     def is_windowed(self) -> bool:
-        """Whether a run may begin at some times of day only."""
+        """Whether a run may begin only at some times of day."""
         return False
 
     @property
@@ -88,7 +88,7 @@ class Schedule(ABC):
         return False
 
     def seeded(self, seed: str) -> "Schedule":
-        """Return the schedule as it is for one task of one installation."""
+        """Return the schedule for one task of one installation."""
         del seed
         return self
 
@@ -104,11 +104,11 @@ class Schedule(ABC):
 
     @property
     def retry_base(self) -> timedelta:
-        """What the backoff after failures and losses is a multiple of."""
+        """The unit of the backoff after failures and losses."""
         return MINUTE
 
     def latest_retry(self, start: datetime) -> datetime | None:
-        """Return the nominal time no retry of a run that began at `start` may be put off beyond."""
+        """Return the nominal time by which a run that began at `start` must be retried."""
         del start
         return None
 
@@ -149,16 +149,16 @@ class Every(Schedule):
     def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
         """Return max(scheduled_for + interval, start + 0.9 interval), but at most one interval on.
 
-        The phase is kept when beats come regularly: with "start + interval" a monitor that pings
+        The phase is kept when beats come regularly. With "start + interval" a monitor that pings
         every five minutes serves a five-minute task only two times in three (simulated with
         +-0.5 s: 1,281 of 2,000; with this rule 1,999). Missed beats are not made up for. The last
-        clause counts only where a host's clock was ahead when the row was written.
+        clause matters only where a host's clock was ahead when the row was written.
         """
         regular = max(scheduled_for + self.interval, self.soonest(start))
         return min(regular, start + self.interval)
 
     def soonest(self, start: datetime) -> datetime:
-        """Return when a run may begin at the earliest after one that began at `start`."""
+        """Return the earliest moment for a run after one that began at `start`."""
         return start + self.interval * 0.9
 
     def after_missed(self, scheduled_for: datetime, now: datetime) -> datetime:
@@ -200,8 +200,8 @@ class Crontab(Schedule):
             raise ScheduleError(message)
         self._plain = to_plain(self.expression, what)
         minute, hour = self._plain.split()[:2]
-        # Debian's cron treats jobs of fixed times apart where clocks change; cronsim tells them
-        # from the others in the same way.
+        # Where clocks change, Debian's cron treats jobs with fixed times differently; cronsim
+        # recognises them in the same way.
         self._is_fixed = not minute.startswith("*") and not hour.startswith("*")
         try:
             self.next_after(datetime(2026, 1, 1, tzinfo=UTC))
@@ -216,7 +216,7 @@ class Crontab(Schedule):
 
     @property
     def zone(self) -> tzinfo:
-        """The time zone whose clocks it goes by."""
+        """The time zone whose clocks it uses."""
         return self._zone
 
     def next_after(self, moment: datetime) -> datetime:
@@ -225,18 +225,18 @@ class Crontab(Schedule):
         if self._is_fixed or self._zone is UTC:
             simulated = CronSim(self._plain, moment.astimezone(self._zone))
             found = next(simulated).astimezone(UTC)
-            while found <= moment:  # a clock that was put back: it was due at the first of the two
+            while found <= moment:  # the clock was put back: it was due at the first of the two
                 found = next(simulated).astimezone(UTC)
             return found
-        # cronsim alone goes astray where a clock is moved by half an hour: on Lord Howe
-        # `0 */2 * * *` would leave out two o'clock.
+        # cronsim alone is wrong where a clock moves by half an hour: on Lord Howe `0 */2 * * *`
+        # would leave out two o'clock.
         return next_shown(moment.astimezone(UTC), self._zone, self._matching, may_stop=_never)
 
     def _matching(self, shows: datetime) -> datetime:
         return next(CronSim(self._plain, shows))
 
     def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
-        """Return the first time after the start; never the one just worked off again."""
+        """Return the first time after the start; never the one that has just run."""
         return self.next_after(max(scheduled_for, start))
 
     def after_missed(self, scheduled_for: datetime, now: datetime) -> datetime:
@@ -261,14 +261,14 @@ class Crontab(Schedule):
             return interval
         try:
             words = CronSim(to_spoken(self._plain), datetime(2026, 1, 1, tzinfo=UTC)).explain()
-        except Exception:  # noqa: BLE001 - words are for show, and no reason for anything to fail
+        except Exception:  # noqa: BLE001 - words are only for show, so nothing may fail here
             return otherwise
         if not words or len(words) > LONGEST_WORDS:
             return otherwise
         return f"{words[0].lower()}{words[1:].removesuffix(' every day')} in {self.tz}"
 
     def _as_interval(self) -> str | None:
-        """Say what divides the hour or the day evenly as one would say it."""
+        """Say in plain words what divides the hour or the day evenly."""
         minute, hour, *others = to_spoken(self._plain).split()
         if others != ["*"] * len(others):
             return None
@@ -280,7 +280,7 @@ class Crontab(Schedule):
 
 
 def _step(field: str, whole: int) -> str | None:
-    """Return n of `*/n` (1 of `*`) where n divides the whole and is less than it."""
+    """Return the n of `*/n` (1 for `*`) if n divides the whole and is less than it."""
     if field == "*":
         return "1"
     number = field.removeprefix("*/")

@@ -1,4 +1,4 @@
-"""When a task is due: rhythms, what shapes them, and the texts that rows hold."""
+"""When a task is due: rhythms, their window and jitter, and their texts in rows."""
 
 import hashlib
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -22,10 +22,10 @@ class Shaped(Schedule):
     """A rhythm held to a window, or spread by jitter, or both.
 
     The window comes first: a nominal time at which it is closed moves to its next opening. Jitter
-    then puts the due time off, less than `jitter`, not beyond the next nominal time and not beyond
-    the window's closing. So each nominal time has a due time of its own, and none is lost or
-    doubled. How far is a hash of the seed and, of crontabs, the nominal time: an interval's delay
-    is always the same, since delays that differ would bring two runs too close to each other.
+    then delays the due time by less than `jitter`, but not beyond the next nominal time or the
+    window's closing. So each nominal time has its own due time, and none is lost or doubled. The
+    delay is a hash of the seed and, for crontabs, the nominal time. An interval's delay is always
+    the same, since different delays would bring two runs too close to each other.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Shaped(Schedule):
 
     @property
     def is_windowed(self) -> bool:
-        """Whether a run may begin at some times of day only."""
+        """Whether a run may begin only at some times of day."""
         return self.window is not None
 
     @property
@@ -72,7 +72,7 @@ class Shaped(Schedule):
         return bool(self.jitter)
 
     def seeded(self, seed: str) -> "Shaped":
-        """Return the schedule as it is for one task of one installation."""
+        """Return the schedule for one task of one installation."""
         return Shaped(self._rhythm, self.window, self.jitter, seed)
 
     def admitted(self, moment: datetime) -> datetime:
@@ -97,19 +97,19 @@ class Shaped(Schedule):
         if self.window is not None and isinstance(self._rhythm, Crontab):
             if self.window.is_open(moment):
                 return self.window.admitted(self._rhythm.next_after(moment))
-            # Whatever falls into the hours since the window closed is put off to its opening.
+            # All times since the window closed are put off to its opening.
             closed = self.window.closed_since(moment)
             return self.window.admitted(self._rhythm.next_after(closed - MICROSECOND))
         return self.admitted(self._rhythm.next_after(moment))
 
     def _latest(self, moment: datetime) -> datetime | None:
-        """Return the last nominal time up to `moment`, if its due time may lie beyond that."""
+        """Return the last nominal time up to `moment`, if its due time may be later than that."""
         back = MINUTE
         while (first := self.following(moment - back)) > moment:
             if back > self.jitter:
                 return None
             back *= 2
-        # Halved, not walked: between two looks back there may be a month of minutes.
+        # By halving, not step by step: there may be a month of minutes.
         low, high = first, moment
         while (found := self.following(low)) <= moment:
             middle = low + (high - low) / 2
@@ -118,7 +118,7 @@ class Shaped(Schedule):
         return low
 
     def due_for(self, nominal: datetime, start: datetime | None = None) -> datetime:
-        """Return a nominal time with its jitter; of intervals never too soon after `start`."""
+        """Return a nominal time with its jitter; for intervals never too soon after `start`."""
         due = nominal + self._delay(nominal)
         if start is not None and isinstance(self._rhythm, Every):
             due = self.admitted(max(due, self._rhythm.soonest(start)))
@@ -133,7 +133,7 @@ class Shaped(Schedule):
             left = min(most, self.window.closing(nominal) - nominal)
         if isinstance(self._rhythm, Every):
             share = _share(self._seed)
-            # Only the last one before the window closes may have to be nearer than the others.
+            # Only the last one before the window closes may need a shorter delay.
             delay = _part(most, share)
             return delay if delay < left else _part(left, share)
         return _part(left, _share(f"{self._seed}\n{nominal.astimezone(UTC).isoformat()}"))
@@ -141,18 +141,18 @@ class Shaped(Schedule):
     def after_run(self, scheduled_for: datetime, start: datetime) -> datetime:
         """Return the next nominal time after a run for `scheduled_for` that began at `start`.
 
-        What jitter has put off is no reason for an interval to lose its phase.
+        Jitter does not change an interval's phase.
         """
         if isinstance(self._rhythm, Every):
-            # By hand it may begin before the delay is over, or even before its time.
+            # `run_now` may begin it before the delay is over, or even before its nominal time.
             begun = max(start - self._delay(scheduled_for), min(start, scheduled_for))
             return self.admitted(self._rhythm.after_run(scheduled_for, begun))
         return self._beyond(scheduled_for, start)
 
     def after_missed(self, scheduled_for: datetime, now: datetime) -> datetime:
-        """Return the next nominal time where `scheduled_for` is passed over at `now`."""
+        """Return the next nominal time if `scheduled_for` is passed over at `now`."""
         if isinstance(self._rhythm, Every):
-            # What is only put off is not missed yet.
+            # A due time that is only put off is not missed yet.
             undelayed = now - self._delay(scheduled_for)
             found = self.admitted(self._rhythm.after_missed(scheduled_for, undelayed))
             if self.due_for(found) > now:
@@ -166,11 +166,11 @@ class Shaped(Schedule):
 
     @property
     def retry_base(self) -> timedelta:
-        """What the backoff after failures and losses is a multiple of: the rhythm's."""
+        """The unit of the backoff after failures and losses: the rhythm's."""
         return self._rhythm.retry_base
 
     def latest_retry(self, start: datetime) -> datetime | None:
-        """Return the nominal time no retry may be put off beyond; None for intervals."""
+        """Return the nominal time by which it must be retried; None for intervals."""
         if isinstance(self._rhythm, Every):
             return None
         return self.nominal_after(start)
@@ -195,14 +195,14 @@ def _share(text: str) -> float:
 
 
 def _part(length: timedelta, share: float) -> timedelta:
-    """Return a share of a length in whole seconds, so that a due time looks like one."""
+    """Return a share of a length in whole seconds, so that due times are easy to read."""
     return SECOND * int(length.total_seconds() * share)
 
 
 def shape(schedule: Schedule, *, between: str | None, jitter: Duration | None, tz: str) -> Schedule:
     """Hold a schedule to a window and spread it by jitter; raises ScheduleError.
 
-    `tz` is the window's zone where the schedule itself has none.
+    `tz` is the window's zone if the schedule has none.
     """
     if between is None and jitter is None:
         return schedule
@@ -220,12 +220,12 @@ def shape(schedule: Schedule, *, between: str | None, jitter: Duration | None, t
 
 
 def with_rhythm(rhythm: Every, shaped: Schedule) -> Schedule:
-    """Return a schedule of this rhythm in the shape, the window and the jitter, of another."""
+    """Return a schedule of this rhythm with another schedule's window and jitter."""
     return Shaped(rhythm, shaped.window, shaped.jitter) if isinstance(shaped, Shaped) else rhythm
 
 
 def in_zone(schedule: Schedule, tz: str) -> Schedule:
-    """Return the same schedule by the clocks of another zone."""
+    """Return the same schedule in another time zone."""
     if isinstance(schedule, Shaped):
         rhythm, window = schedule.rhythm, schedule.window
         if isinstance(rhythm, Crontab):
@@ -235,7 +235,7 @@ def in_zone(schedule: Schedule, tz: str) -> Schedule:
 
 
 def parse(text: str) -> Schedule:
-    """Read back what a schedule's `text` wrote into a row; raises ScheduleError."""
+    """Read a schedule back from its `text` in a row; raises ScheduleError."""
     kind, *words = text.split(" ")
     options: dict[str, str] = {}
     while words and "=" in words[-1]:

@@ -1,4 +1,4 @@
-"""Windows: the hours of the day within which a task may begin, by the clocks of a zone."""
+"""Windows: the hours of the day in which a task may begin, by the clocks of a zone."""
 
 import re
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ _TEXT = re.compile(r"(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)", re.ASCII)
 class Window:
     """From `opens`, included, to `closes`, not included, both since midnight; maybe across it.
 
-    Open is what the zone's clocks say: a window that a change of the clocks jumps over is not
-    open on that day, and one that it repeats is open for longer.
+    The zone's clocks decide: a window that a clock change skips is not open on that day, and one
+    that it repeats is open for longer.
     """
 
     opens: timedelta
@@ -94,18 +94,18 @@ def to_window(value: object, tz: str) -> Window:
         differ = opens != closes % DAY or closes - opens == DAY
         if max(minute, last_minute) < MINUTES and opens < DAY and closes <= DAY and differ:
             return Window(opens, closes, tz, to_zone(tz))
-    message = f"between={shown(value)} is no window; pass {ACCEPTED}"
+    message = f"between={shown(value)} is not a window; pass {ACCEPTED}"
     raise ScheduleError(message)
 
 
 def _following(shows: datetime, of_day: timedelta) -> datetime:
-    """Return the first wall-clock time of this time of day later than what is shown."""
+    """Return the first wall-clock time later than `shows` that has this time of day."""
     found = datetime.combine(shows, time()) + of_day % DAY
     return found if found > shows else found + DAY
 
 
 def _latest(shows: datetime, of_day: timedelta) -> datetime:
-    """Return the last wall-clock time of this time of day up to what is shown."""
+    """Return the last wall-clock time up to `shows` that has this time of day."""
     found = datetime.combine(shows, time()) + of_day % DAY
     return found if found <= shows else found - DAY
 

@@ -1,6 +1,6 @@
-"""Time zones: found by name, and walked through by what their clocks show.
+"""Time zones: found by name, and searched by what their clocks show.
 
-Arithmetic on aware local times forgets which of two equal times was meant, so everything here
+Arithmetic on aware local times forgets which of two equal times was meant. So everything here
 goes from one change of a zone's offset to the next and computes in UTC.
 """
 
@@ -13,7 +13,7 @@ from lazycron.texts import shown
 
 DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
-# No clock has ever been moved by more than a day; beyond two nothing seen from here can change.
+# No clock has ever moved by more than a day, so two days on no change affects the result.
 FAR = timedelta(days=2)
 
 WallClock = Callable[[datetime], datetime]
@@ -31,7 +31,7 @@ def to_zone(name: str) -> tzinfo:
 
 
 def on_the_wall(moment: datetime, zone: tzinfo) -> datetime:
-    """Return what a clock on a wall of the zone shows, as a naive datetime."""
+    """Return what a wall clock in the zone shows, as a naive datetime."""
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
@@ -63,9 +63,9 @@ def next_shown(
 ) -> datetime:
     """Return the first moment after this one at which the zone's clocks show a wanted time.
 
-    `following` gives the first wanted wall-clock time after another one, both naive. A change of
-    the clocks for which `may_stop` is true is an answer too: there a clock jumps over a wanted
-    time that counts as shown then.
+    `following` returns the first wanted wall-clock time after another one, both naive. A clock
+    change for which `may_stop` is true is an answer too: there a clock skips a wanted time, which
+    counts as shown then.
     """
     offset = offset_at(moment, zone)
     shows = (moment + offset).replace(tzinfo=None)
@@ -77,7 +77,7 @@ def next_shown(
         if change is not None:
             if may_stop(change):
                 return change
-            # From here on by the new offset; what is shown at the change itself counts.
+            # From here on the new offset applies; the time shown at the change itself counts.
             moment, offset = change, offset_at(change, zone)
             shows = (change + offset).replace(tzinfo=None) - SECOND
         elif end == found:

@@ -32,8 +32,8 @@ from lazycron.schema import scheduled_task as t
 from lazycron.store.driver.prepared import AnyRow
 from lazycron.texts import counters_from_json
 
-# A parameter named like a column becomes a SET column, silently; so each has a prefix: `c_` for
-# what claims a row, `p_` for what is done to one that is ours. One statement may have both.
+# SQLAlchemy silently sets a column that has a parameter's name; so each has a prefix: `c_` for
+# what claims a row, `p_` for what is done to a claimed row. One statement may have both.
 SCHEDULE_NOW = func.coalesce(t.c.schedule_override, t.c.schedule, "")
 CLAIMED_COLUMNS = (
     t.c.id,
@@ -62,8 +62,8 @@ def new_token() -> str:
 def is_known(names: Sequence[str]) -> ColumnElement[bool]:
     """Tell known rows from others, by an expression that no index answers.
 
-    With a few known names a planner would look each of them up and sort what it finds: any number
-    of jobs that wait for later. By the due index it reads what is due, and the first of it.
+    With a few known names a planner would look each of them up and sort what it finds, which may
+    be any number of jobs that wait for later. By the due index it reads the first due row.
     """
     return func.coalesce(t.c.name, "").in_(names)
 
@@ -72,10 +72,10 @@ def is_known(names: Sequence[str]) -> ColumnElement[bool]:
 class Stamp:
     """What a claim writes: who, since when, by which trigger, under which token.
 
-    `due` is the tick's start, by which dueness is judged; `start` the claim's own moment. Rows
-    before `floor` are all unknown; names in `without` are not claimed: their rows were made just
-    now, or this trigger may not run them. `recurring` asks for the oldest due recurring row, past
-    any flood of jobs.
+    `due` is the tick's start, which decides what is due; `start` is the claim's own moment.
+    Rows before `floor` are all unknown. Names in `without` are not claimed: their rows were made
+    just now, or this trigger may not run them. `recurring` asks for the oldest due recurring row,
+    however many jobs are due before it.
     """
 
     due: datetime
@@ -97,7 +97,7 @@ class Claiming:
 
     def __init__(self, leases: Mapping[str, timedelta]) -> None:
         self.names = tuple(sorted(leases))
-        # A process that knows no task claims none; its statements still need a lease to name.
+        # A process that knows no task claims none, but its statements still need some lease.
         self.lengths = tuple(sorted(set(leases.values()))) or (timedelta(minutes=5),)
         self._leases = dict(leases)
 
@@ -120,10 +120,10 @@ class Claiming:
     def first_recurring(self, *columns: ColumnElement[Any]) -> Select[Any]:
         """Select the oldest due recurring row that is not paused, found through UNIQUE(name, key).
 
-        A paused one has had its turn: it would use up each tick's seconds before anybody else's.
+        A paused one has had its turn: it would use up each tick's seconds before any other task.
 
-        Dueness stands in an expression, so that no database goes by the due index, in which any
-        number of jobs may lie before it: SQLite would, once it has analysed the table.
+        The due time stands in an expression, so that no database uses the due index: any number of
+        jobs may lie before the row there. SQLite would use it once it has analysed the table.
         """
         due = and_(
             t.c.enabled == true(),
@@ -157,7 +157,7 @@ class Claiming:
 
     @cached_property
     def take_by_name(self) -> Update:
-        """Claim a free recurring row, due or not; a row not due is worked off for its start.
+        """Claim a free recurring row, due or not; one that is not due gets its start as due time.
 
         `scheduled_for` stands first in the SET clause, since MariaDB evaluates from left to right.
         """
@@ -207,7 +207,7 @@ class Claiming:
         return self.looks(stamp) | self.stamped(stamp)
 
     def to_claim(self, row: AnyRow, stamp: Stamp, *, attempt: int) -> Claim:
-        """Turn a claimed row into the plain value that travels on."""
+        """Turn a claimed row into a plain value."""
         return Claim(
             id=row.id,
             name=row.name,
@@ -252,23 +252,22 @@ UNDER_TOKEN = select(*CLAIMED_COLUMNS).where(t.c.lock_token == bindparam("p_toke
 
 
 def claimed_under(connection: Connection, claiming: Claiming, stamp: Stamp) -> Claim | None:
-    """Return the claim that was made with this stamp, where its answer was lost on its way."""
+    """Return the claim that was made with this stamp, where the database's answer was lost."""
     row = connection.execute(UNDER_TOKEN, {"p_token": stamp.token}).one_or_none()
-    # A job that was asked for again meanwhile waits for its own time: its lease's end lets it go.
+    # A job that was asked for again meanwhile waits for its own time: its lease's end frees it.
     if row is None or row.asked_again is not None:
         return None
     return claiming.to_claim(row, stamp, attempt=row.attempts)
 
 
-# A job that is run by its name keeps the moment it is scheduled for, and with it its
-# idempotency key.
+# A job that is run by its name keeps the moment it is scheduled for, and so its idempotency key.
 JOB_LOOKS = 3
 OLDEST_JOBS = (
     select(*CLAIMED_COLUMNS)
     .where(
         t.c.name == bindparam("p_name"),
         or_(t.c.key.is_(null()), t.c.key != RECURRING),
-        # Of a task that is held back one can be run by hand; a dead job not.
+        # A job that is held back can be run by its name; a dead job cannot.
         t.c.state == State.ACTIVE,
         t.c.lock_token.is_(null()),
     )
@@ -280,7 +279,7 @@ OLDEST_JOBS = (
 def claim_job(connection: Connection, claiming: Claiming, stamp: Stamp, name: str) -> Claim | None:
     """Claim a task's oldest waiting job whether due or not; None where there is none.
 
-    As it was read: one whose arguments were replaced since is not claimed.
+    A job whose arguments were replaced since it was read is not claimed.
     """
     take = (
         update(t)
@@ -314,8 +313,8 @@ def claim_job(connection: Connection, claiming: Claiming, stamp: Stamp, name: st
 
 OURS = and_(t.c.id == bindparam("p_id"), t.c.lock_token == bindparam("p_token"))
 RENEW = update(t).where(OURS).values(next_run_at=bindparam("p_lease", type_=UTCDateTime))
-# The progress of a job that was given other arguments meanwhile is not kept: it says nothing about
-# them. Past its time-out a run keeps its progress, but its lease runs out.
+# The progress of a job that was given other arguments meanwhile is not kept, since it does not
+# belong to them. Past its time-out a run keeps its progress, but its lease runs out.
 _KEEPS = t.c.asked_again.is_(null())
 CHECKPOINT = (
     update(t)

@@ -32,7 +32,7 @@ SLICE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One run in the history; `ms` is None where nobody could measure it (a lost run)."""
+    """One run in the history; `ms` is None where it is unknown (a lost run)."""
 
     id: int
     task: str
@@ -54,7 +54,7 @@ class RunRecord:
 
 @dataclass(slots=True, kw_only=True)
 class Counted:
-    """A task's counters as its row would have them, and its newest run."""
+    """A task's counters as its own row would hold them, and its newest run."""
 
     counters: dict[str, int] = field(default_factory=dict)
     last: RunRecord | None = None
@@ -85,8 +85,8 @@ INSERT = insert(r).values(
     }
 )
 NEWEST = select(r).order_by(r.c.id.desc()).limit(bindparam("p_limit"))
-# From a name to the same name, in the index's own order: where a history is mostly one task's,
-# SQLite (once analysed) believes a scan of all of it to be cheaper than `name = ?`.
+# A range from a name to the same name, in the index's own order: where most of the history is one
+# task's, SQLite (once analysed) takes a scan of all of it to be cheaper than `name = ?`.
 OF_NAME = r.c.name.between(bindparam("p_name"), bindparam("p_name"))
 BY_NAME = (r.c.name.desc(), r.c.id.desc())
 NEWEST_OF = select(r).where(OF_NAME).order_by(*BY_NAME).limit(bindparam("p_limit"))
@@ -100,7 +100,7 @@ FIRST_BEYOND = (
     .limit(1)
 )
 DELETE_UP_TO = delete(r).where(OF_NAME, r.c.key == RECURRING, r.c.id <= bindparam("p_id"))
-# In the order of ids, in which runs have ended; age needs no index of its own.
+# In the order of ids, which is the order in which runs ended: age needs no index.
 IS_OLD = r.c.started_at < bindparam("p_before", type_=UTCDateTime)
 FOLLOWING = (
     select(r.c.id, case((IS_OLD, 1), else_=0).label("is_old"))
@@ -113,8 +113,8 @@ LOOK = select(func.count(), func.sum(FOLLOWING.c.is_old), func.max(FOLLOWING.c.i
     FOLLOWING
 )
 DELETE_OLD = delete(r).where(r.c.id > bindparam("p_after"), r.c.id <= bindparam("p_last"), IS_OLD)
-# All runs of the name, at worst: answers are lost once a year. A run's status and pid tell it from
-# a burial of it.
+# At worst it reads all runs of the name: answers are lost once a year. Status and pid tell a run
+# from its burial.
 STORED = select(r.c.id).where(
     r.c.name == bindparam("p_name"),
     r.c.started_at == bindparam("p_started_at", type_=UTCDateTime),
@@ -142,7 +142,7 @@ COUNTS = (
 NEWEST_OF_EACH = select(r).where(
     r.c.id.in_(select(func.max(r.c.id)).where(OF_THESE).group_by(r.c.name))
 )
-# A job's first run alone says how late it was: a postponed one was asked to wait.
+# Only a job's first run says how late it was: a postponed one was asked to wait.
 FIRSTS = (
     select(func.min(r.c.id).label("id"))
     .where(OF_THESE, r.c.job_id.is_not(None))
@@ -241,9 +241,9 @@ class History:
         return self._database.write(DELETE_UP_TO, {"p_name": name, "p_id": found.id})
 
     def prune_older(self, before: datetime, after: int = 0) -> tuple[int, int | None]:
-        """Delete those of the thousand runs that follow an id which started before a moment.
+        """Look at the thousand runs after an id, and delete those that started before a moment.
 
-        Returns how many went, and the last id that was looked at; None: no more follow.
+        Returns how many were deleted, and the last id looked at; None where no more runs follow.
         """
         values = {"p_before": before, "p_after": after}
         looked_at, old, last = self._database.rows(LOOK, values)[0]

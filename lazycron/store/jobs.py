@@ -124,14 +124,14 @@ INSERT_UNLESS_TAKEN: Mapping[str, ReturningInsert[int]] = {
 BY_ID = select(*COLUMNS).where(t.c.id == bindparam("p_id"), IS_JOB)
 BY_KEY = select(*COLUMNS).where(t.c.name == bindparam("p_name"), t.c.key == bindparam("p_key"))
 
-# Past the snapshot of the caller's transaction, which on MariaDB and MySQL may be older than the
-# row that its INSERT has just collided with.
+# It reads past the snapshot of the caller's transaction: on MariaDB and MySQL the snapshot may be
+# older than the row with which the INSERT has just collided.
 BY_KEY_AS_IT_IS = BY_KEY.with_for_update(read=True)
 MYSQLS = ("mariadb", "mysql")
 
 
-# A running job keeps its lease; its record finds that it was asked for again. Whether it runs must
-# still be as it was seen.
+# A running job keeps its lease; when its run is recorded, that shows that it was asked for again.
+# Whether it runs must still be as it was seen.
 REPLACE = (
     update(t)
     .where(
@@ -163,7 +163,7 @@ REPLACE = (
         (t.c.attempts, case((t.c.lock_token.is_(null()), 0), else_=t.c.attempts)),
         (t.c.failures, case((t.c.lock_token.is_(null()), 0), else_=t.c.failures)),
         (t.c.losses, case((t.c.lock_token.is_(null()), 0), else_=t.c.losses)),
-        # How far the old arguments had come means nothing to the new ones.
+        # The progress of the old arguments means nothing for the new ones.
         (t.c.progress, null()),
         (t.c.progress_done, null()),
         (t.c.progress_total, null()),
@@ -230,7 +230,7 @@ COUNTS = (
     .where(IS_JOB)
     .group_by(t.c.name, t.c.state, IS_RUNNING)
 )
-# The row that is running, else the oldest, of each task whose jobs have come anywhere.
+# For each task whose jobs have progress: the row that is running, else the oldest.
 FURTHEST = (
     select(t.c.name, t.c.progress, t.c.progress_done, t.c.progress_total)
     .where(IS_JOB, t.c.state == State.ACTIVE, t.c.progress.is_not(null()))
@@ -305,8 +305,8 @@ class Jobs:
     ) -> int | None:
         """Insert a job's row and return its id; None where its key is taken.
 
-        A key in another open transaction is waited for until that has ended; on SQLite every
-        writer is, for as long as the engine waits.
+        Where another open transaction has the key, this waits for its end; on SQLite it waits for
+        every writer, as long as the engine's timeout.
         """
         values = {
             "p_name": name,
@@ -352,9 +352,8 @@ class Jobs:
     ) -> bool:
         """Give a job other arguments, if it is still claimed under this token, or waits (None).
 
-        `seen` is what it was scheduled for when it was looked at. The new arguments are for a
-        later nominal time than any before, whenever they are due: their idempotency key is another
-        one.
+        `seen` is what it was scheduled for when it was read. The new arguments get a later nominal
+        time than any before, whenever they are due, and so another idempotency key.
         """
         values = {
             "p_seen": seen,
@@ -388,7 +387,7 @@ class Jobs:
         return None if row is None else _to_job(row)
 
     def claim_of(self, job_id: int) -> Abandoned | None:
-        """Read who holds a job's row, if anybody does."""
+        """Read who holds a job's row; None where it is free."""
         row = self._database.row(CLAIM_OF_JOB, {"p_id": job_id})
         return None if row is None else to_abandoned(row)
 
@@ -400,7 +399,7 @@ class Jobs:
         return [_to_job(row) for row in self._database.rows(query)]
 
     def retry(self, job_id: int, name: str, key: str | None, now: datetime) -> bool | None:
-        """Make a dead job due with all its attempts; False if not dead, None: its key is taken."""
+        """Make a dead job due with all attempts; False if not dead, None if its key is taken."""
         try:
             values = {"p_id": job_id, "p_key": key, "p_now": now, "p_held": hold_setting(name)}
             return self._database.write(RETRY, values) == 1

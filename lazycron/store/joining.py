@@ -1,4 +1,4 @@
-"""Join a caller's own transaction, or take one of our own for what a request asks."""
+"""Join a caller's own transaction, or begin one of our own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,9 +52,9 @@ def _untranslated(connection: Connection) -> Iterator[None]:
 
 
 def unless_deadlocked(act: Callable[[], T]) -> T:
-    """Do something again that lost a deadlock.
+    """Try again what lost a deadlock.
 
-    On MariaDB and MySQL two inserts of one key that wait for the same row to go may deadlock.
+    On MariaDB and MySQL two inserts of one key may deadlock while both wait for one row's deletion.
     """
     for _ in range(DEADLOCKS):
         try:
@@ -76,7 +76,7 @@ def to_connection(given: object) -> Connection:
     if _is_async(given):
         message = f"a {type(given).__name__} is joined from a coroutine only: await the a… verb"
         raise ConfigurationError(message)
-    # By what it can do: the classes would drag in the ORM, and greenlet for the async ones.
+    # Told by its methods: the classes would import the ORM, and greenlet for the async ones.
     connection = getattr(given, "connection", None)
     joined = connection() if callable(connection) else None
     if isinstance(joined, Connection):
@@ -98,10 +98,10 @@ async def in_connection(given: Any, act: Callable[[object], T]) -> T:  # noqa: A
 
 
 def at_commit(connection: Connection, call: Callable[[object], None]) -> None:
-    """Call with the connection whenever it commits; naming the same function again adds nothing.
+    """Call with the connection whenever it commits; adding the same function twice has no effect.
 
-    It is called before the commit is visible to others, and not at savepoints: enough to know
-    that there will be something to look at, and no more.
+    It is called before the commit is visible to others, and not at savepoints. That is enough to
+    know that there will be something to look at.
     """
     if not event.contains(connection, "commit", call):
         event.listen(connection, "commit", call)

@@ -51,7 +51,7 @@ INSERT_UNLESS_TAKEN = {
 BY_KEY = o.c.key == bindparam("p_key")
 EXPIRE = delete(o).where(BY_KEY, o.c.expires_at <= bindparam("p_now", type_=UTCDateTime))
 REFUSE = update(o).where(BY_KEY).values(refused=o.c.refused + 1)
-# An expired key may be somebody else's by the time its first holder comes back.
+# An expired key may have another holder by the time its first holder comes back.
 OURS = and_(BY_KEY, o.c.created_at == bindparam("p_created", type_=UTCDateTime))
 FINISH = update(o).where(OURS).values(finished_at=bindparam("p_now", type_=UTCDateTime))
 GIVE_BACK = delete(o).where(OURS, o.c.finished_at.is_(null()))
@@ -80,7 +80,7 @@ FINISH_BY_HAND = (
     .values(finished_at=bindparam("p_now", type_=UTCDateTime))
 )
 RELEASE = delete(o).where(BY_KEY, o.c.finished_at.is_(null()))
-# Said as the index has it: a parameter would keep SQLite from it.
+# Written as in the index: with a parameter SQLite would not use it.
 REFUSED = select(o.c.task, func.sum(o.c.refused)).where(WAS_REFUSED).group_by(o.c.task)
 
 
@@ -102,8 +102,8 @@ class OnceKeys:
     ) -> bool:
         """Register a key before its effect; False where it is taken.
 
-        A registration in another open transaction is waited for until that has ended; on SQLite
-        every writer is, for as long as the engine waits.
+        Where another open transaction registers the key, this waits for its end; on SQLite it waits
+        for every writer, as long as the engine's timeout.
         """
         values = {"p_key": key, "p_task": task, "p_now": now, "p_expires": expires}
 
@@ -121,7 +121,7 @@ class OnceKeys:
         return self._joining(connection, register)
 
     def refuse(self, connection: Connection | None, key: str) -> OnceKey | None:
-        """Count a refusal and tell who has the key; None if it was given back meanwhile."""
+        """Count a refusal and return who has the key; None if it was given back meanwhile."""
 
         def refuse(joined: Connection) -> OnceKey | None:
             joined.execute(REFUSE, {"p_key": key})
@@ -138,14 +138,14 @@ class OnceKeys:
         self._joining(connection, lambda joined: joined.execute(FINISH, values))
 
     def give_back(self, connection: Connection | None, key: str, created_at: datetime) -> None:
-        """Let a key go that was registered at that moment, and whose effect has failed."""
+        """Give back a key that was registered at that moment and whose effect has failed."""
         if not self._is_alive():
             return
         values = {"p_key": key, "p_created": created_at}
         self._joining(connection, lambda joined: joined.execute(GIVE_BACK, values))
 
     def prune(self, now: datetime) -> int:
-        """Delete up to a thousand expired keys; return how many went."""
+        """Delete up to a thousand expired keys; return how many were deleted."""
         keys = [row.key for row in self._database.rows(OLDEST, {"p_now": now})]
         if keys:
             self._database.write(delete(o).where(o.c.key.in_(keys)), {})

@@ -1,12 +1,12 @@
-"""What happens around the store's writes, so that a test kit can play what befalls a process."""
+"""Hooks around the store's writes, by which a test kit plays the faults of a process."""
 
 from lazycron.model.settle import Settlement
 
 
 class Probe:
-    """Lets everything happen; a kit's own raises in between, or changes what is recorded."""
+    """Changes nothing; a test kit's own probe raises, or changes what is recorded."""
 
-    # Whether the process lives: a dead one gives no once key back.
+    # Whether the process is alive: a dead one gives no once key back.
     is_alive = True
 
     def recording(self, settlement: Settlement) -> Settlement:
@@ -14,4 +14,4 @@ class Probe:
         return settlement
 
     def checkpointed(self) -> None:
-        """Hear that a checkpoint is stored."""
+        """Note that a checkpoint is stored."""

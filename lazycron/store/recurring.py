@@ -65,7 +65,7 @@ class TaskRow:
 
     @property
     def schedule_now(self) -> str:
-        """The schedule that counts: the operator's override, else the code's."""
+        """The schedule that applies: the operator's override, else the code's."""
         return self.schedule_override or self.schedule or ""
 
     @property
@@ -76,7 +76,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """When a free row is due, for which nominal time, and after how many attempts at that."""
+    """When a free row is due, for which nominal time, and after how many attempts at it."""
 
     next_run_at: datetime
     scheduled_for: datetime
@@ -113,8 +113,8 @@ INSERT = insert(t).values(
         "created_at": bindparam("p_now", type_=UTCDateTime),
     }
 )
-# Whoever moves a row's due time must have seen the row as it is: the same last run, the same
-# claim and, where it is free, the same due time. A claimed row's next_run_at is its lease's end.
+# A due time is only moved if the row is still as it was seen: the same last run, the same claim
+# and, where it is free, the same due time. A claimed row's next_run_at is its lease's end.
 AS_SEEN = and_(
     BY_NAME,
     t.c.last_run_at.is_not_distinct_from(bindparam("p_seen_last", type_=UTCDateTime)),
@@ -179,7 +179,7 @@ SHORTEN = (
     .values(next_run_at=bindparam("p_until", type_=UTCDateTime))
 )
 MOVE = update(t).where(AS_SEEN).values(MOVED)
-# With a row that a clock put ahead has stamped, its stamps: or it would look so again and again.
+# A row that was stamped by a clock ahead gets new stamps too, else it would be found again.
 SET_BACK = (
     update(t)
     .where(AS_SEEN)
@@ -232,8 +232,7 @@ DUE_OF_OTHERS = (
 class Recurring:
     """Recurring rows outside of a run; each method is a transaction.
 
-    A method that is given a row changes it only if it is still as that says, and returns False
-    otherwise.
+    A method that is given a row changes it only if the table still has it so, else returns False.
     """
 
     def __init__(self, database: Database) -> None:
@@ -286,7 +285,7 @@ class Recurring:
         return self._change(OVERRIDE, row, place, {"p_schedule": schedule})
 
     def bring_in(self, row: TaskRow, schedule: str, override: str | None, place: Place) -> bool:
-        """Store a schedule changed in code, and what becomes of the operator's."""
+        """Store a schedule changed in code, and the operator's as it is from now on."""
         values = {
             "p_old": row.schedule or "",
             "p_old_override": row.schedule_override or "",
@@ -296,7 +295,7 @@ class Recurring:
         return self._change(NEW_CODE, row, place, values)
 
     def set_back(self, row: TaskRow, place: Place, now: datetime) -> bool:
-        """Move a free row that a clock put ahead has sent too far; no stamp stays after now."""
+        """Move a free row back that a clock ahead has put too far; no stamp stays after now."""
         values = {
             "p_last": row.last_run_at and min(row.last_run_at, now),
             "p_created": min(row.created_at, now),
@@ -304,7 +303,7 @@ class Recurring:
         return self._change(SET_BACK, row, place, values)
 
     def put_off(self, row: TaskRow, next_run_at: datetime) -> bool:
-        """Let a free row wait for longer with the same due time."""
+        """Let a free row with the same due time wait for longer."""
         return self._change(MOVE, row, Place(next_run_at, row.scheduled_for, row.attempts))
 
     def _change(
@@ -326,7 +325,7 @@ class Recurring:
         return self._database.write(statement, seen | dict(values or {})) == 1
 
     def shorten_lease(self, row: TaskRow, until: datetime) -> bool:
-        """End a claim's lease earlier, unless it was renewed since it was seen."""
+        """End a claim's lease earlier, unless it was renewed since it was read."""
         values = {
             "p_name": row.name,
             "p_token": row.lock_token,
@@ -348,7 +347,7 @@ class Recurring:
         return self._database.write(FORGET, {"p_name": name}) == 1
 
     def forget_unseen(self, names: Sequence[str], before: datetime) -> int:
-        """Delete other tasks' free recurring rows that no code has known since a moment."""
+        """Delete other tasks' free recurring rows that no process has known since a moment."""
         return self._database.write(FORGET_UNSEEN, {"p_names": names, "p_before": before})
 
     def due_beside(self, names: Sequence[str], due: datetime) -> list[str]:
@@ -357,5 +356,5 @@ class Recurring:
         return [row.name for row in found]
 
     def any_beside(self, names: Sequence[str]) -> bool:
-        """Tell whether there are enabled rows, jobs included, of other tasks than these."""
+        """Tell whether tasks other than these have enabled rows, jobs included."""
         return self._database.row(OTHERS, {"p_names": names}) is not None

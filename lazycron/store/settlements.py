@@ -1,4 +1,4 @@
-"""Write what a claim has come to: one conditional UPDATE or DELETE, and the history row with it."""
+"""Write how a claim ended: one conditional UPDATE or DELETE, with the history row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ PreparedWrites = Mapping[Ending, Prepared]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The settlement is stored; `next` is what was claimed in the same commit."""
+    """The settlement is stored; `next` is the claim made in the same commit."""
 
     next: Claim | None = None
 
@@ -47,7 +47,7 @@ class Recorded:
 class Changed:
     """The row is still ours, but was changed since the claim: settle again with what it says now.
 
-    A recurring row's schedule, or a job was asked for again.
+    A recurring row's schedule was changed, or a job was asked for again.
     """
 
     schedule: str
@@ -91,7 +91,7 @@ SETTLED: dict[str, Any] = {
 DEAD: dict[str, Any] = {
     "state": State.DEAD.value,
     "enabled": false(),
-    # A dead job gives its key up, or nobody could enqueue another one; its arguments remember it.
+    # A dead job gives its key up, so that another can be enqueued; its arguments keep the key.
     "key": null(),
 }
 
@@ -106,7 +106,7 @@ def _writes(condition: ColumnElement[bool]) -> Writes:
     }
 
 
-# A job may be asked for again while it is claimed: nothing is written that did not know of it.
+# A job may be asked for again while it is claimed: then a settlement without it is not written.
 KNOWING = and_(
     OURS,
     t.c.asked_again.is_not_distinct_from(bindparam("p_asked_again", type_=UTCDateTime)),
@@ -159,14 +159,14 @@ def buried(settlement: Settlement, now: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """A claim whose lease has ended unrenewed: the claim, who held it, and its lease's end."""
+    """A claim whose lease has ended: the claim, who held it, and when the lease ended."""
 
     claim: Claim
     by: str
 
     @property
     def seen(self) -> tuple[int, str, datetime]:
-        """What must not have changed when it is buried."""
+        """What must be unchanged when it is buried."""
         return (self.claim.id, self.claim.token, self.claim.lease_until)
 
 
@@ -206,7 +206,7 @@ CLAIM_OF_JOB = select(*ABANDONED_COLUMNS).where(
 
 
 def to_abandoned(row: AnyRow) -> Abandoned:
-    """Read a claimed row back as the claim somebody holds or held."""
+    """Read a claimed row back as a claim and its holder."""
     claim = Claim(
         id=row.id,
         name=row.name,

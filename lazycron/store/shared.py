@@ -1,4 +1,4 @@
-"""The settings that all hosts share, and who did what when."""
+"""The settings that all hosts share, and who did what, and when."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,7 +45,7 @@ SWITCHED = (
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What somebody did, and when."""
+    """Who did something, and when."""
 
     who: str
     verb: str
@@ -53,7 +53,7 @@ class Action:
 
 
 class Shared:
-    """What all hosts share beside the tasks; each method is a transaction."""
+    """What all hosts share besides the tasks; each method is a transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -84,11 +84,11 @@ class Shared:
         return found or ""
 
     def last_switched(self, name: str) -> Action | None:
-        """Read who enabled or disabled a task last, if that was noted."""
+        """Read who last enabled or disabled a task, if that was noted."""
         row = self._database.row(SWITCHED, {"p_name": name})
         return None if row is None else Action(row.who, row.verb, row.at)
 
     def act(self, *, who: str, verb: str, name: str | None, detail: str, at: datetime) -> None:
-        """Note who did what when."""
+        """Note who did what, and when."""
         values = {"p_who": who, "p_verb": verb, "p_name": name, "p_detail": detail, "p_at": at}
         self._database.write(ACT, values)

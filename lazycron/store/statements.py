@@ -33,8 +33,8 @@ CLOCKS: Mapping[str, ColumnElement[datetime]] = {
     "mariadb": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
     "mysql": func.utc_timestamp(literal_column("6"), type_=UTCDateTime).label("clock"),
 }
-# Where lazycron's tables lie. PostgreSQL finds them by its search path, however that was set, and
-# each table has a number of its own.
+# Where lazycron's tables are. PostgreSQL finds them by its search path, however that was set, and
+# gives each table its own number.
 PLACES: Mapping[str, TextClause] = {
     "postgresql": text("SELECT current_database() || ' ' || to_regclass('lazycron_setting')::oid"),
     "mariadb": text("SELECT DATABASE()"),
@@ -46,7 +46,7 @@ DIALECTS: Mapping[str, type[Portable]] = {
     "mariadb": MariaDB,
     "mysql": MariaDB,
 }
-# One for each trigger that may not run everything, and then those of ticks that made rows.
+# One set for each trigger that may not run everything, and some for ticks that made rows.
 SETS = 32
 
 
@@ -62,7 +62,7 @@ class ForNames:
 
 
 class Statements:
-    """The statements about all known names, and about those that remain without some."""
+    """The statements about all known names, and about all but some."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Statements:
             .order_by(t.c.next_run_at, t.c.id)
             .limit(1)
         )
-        # The server's clock is read along: 6 and 23 microseconds a tick.
+        # The server's clock is read with it: 6 and 23 microseconds a tick.
         clock = self._clock
         if clock is not None:
             first = select(first.scalar_subquery().label("next_run_at"), clock)

@@ -1,4 +1,4 @@
-"""The store: one method for each thing done to the database, each a transaction of its own."""
+"""The store: one method for each thing done to the database, each in its own transaction."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -40,9 +40,9 @@ SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 class Store:
     """All that lazycron asks of its database: what a tick asks here, the rest in its parts.
 
-    Methods take and give plain values and let the database's errors out; `fault_of` says what one
-    means. Between two calls nothing stays checked out of the pool, but for the one connection that
-    `Transactions` keep on SQLite.
+    Methods take and return plain values and raise the database's errors; `fault_of` says what one
+    means. Between two calls no connection stays out of the pool, except the one that
+    `Transactions` keeps on SQLite.
     """
 
     def __init__(self, engine: Engine, by: str, probe: Probe | None = None) -> None:
@@ -81,7 +81,7 @@ class Store:
 
     @property
     def database(self) -> str:
-        """What names the database: SQLite's file by its absolute path, else the URL, no secrets."""
+        """The database's name: the absolute path of SQLite's file, else the URL without secrets."""
         url = self.engine.url
         if self.is_sqlite:
             return str(file_of(url).absolute())
@@ -97,7 +97,7 @@ class Store:
     def installation(self, installation_id: str) -> str:
         """Return what tells this installation's files from those of others, copies of it included.
 
-        That is the id that its tables hold, and where the tables lie as the server says it.
+        It is made from the id in its tables and from where the server says that the tables are.
         """
         if self.is_sqlite:
             place = self._file.number
@@ -112,7 +112,7 @@ class Store:
         self.engine.dispose()
 
     def reopen_if_replaced(self) -> bool:
-        """Let all connections go where SQLite's file is another one than was opened; tell so."""
+        """Close all connections if SQLite's file was replaced since it was opened; tell whether."""
         if not self._file.is_another():
             return False
         self.close()
@@ -136,11 +136,11 @@ class Store:
         return not self.missing_tables()
 
     def missing_tables(self) -> list[str]:
-        """Return the names of lazycron's tables that are not there."""
+        """Return the names of lazycron's tables that are missing."""
         return missing_tables(self.engine)
 
     def advice(self) -> list[str]:
-        """Return what is advisable about the database's settings; empty if nothing is."""
+        """Return advice about the database's settings; empty if there is none."""
         if not self.is_sqlite:
             return []
         with self.engine.connect() as connection:
@@ -178,9 +178,9 @@ class Store:
         return self._claimed(claim, stamp)
 
     def _claimed(self, claim: Callable[[], Claim | None], stamp: Stamp) -> Claim | None:
-        """Claim; where the answer was lost on its way, return what was claimed all the same.
+        """Claim; where the database's answer was lost, look up what was claimed.
 
-        Else the row would wait for its lease's end, and be recorded as lost without having run.
+        Otherwise the row would wait for its lease's end and be recorded as lost without a run.
         """
         try:
             return claim()
@@ -207,9 +207,9 @@ class Store:
         return Lost() if row is None else Changed(row.schedule_now, row.asked_again)
 
     def recorded_unanswered(self, settlement: Settlement, then: Stamp | None) -> Recorded | None:
-        """Return what an attempt to record has done whose answer was lost; None: nothing.
+        """Return what an attempt to record did when its answer was lost; None for nothing.
 
-        Its one commit wrote the settlement and claimed the next row, so either proves the other.
+        One commit wrote the settlement and claimed the next row, so either proves the other.
         """
         with self.engine.connect() as connection:
             claimed = (
@@ -220,7 +220,7 @@ class Store:
         return None
 
     def renew(self, claim: Claim, until: datetime) -> bool:
-        """Move a claim's lease end; False where the claim is no longer ours."""
+        """Move the end of a claim's lease; False where the claim is no longer ours."""
         values = {"p_id": claim.id, "p_token": claim.token, "p_lease": until}
         with self._unwaiting() as connection:
             renewed = connection.execute(claims.RENEW, values).rowcount == 1
@@ -237,7 +237,7 @@ class Store:
     ) -> bool:
         """Store a run's progress; False where the claim is no longer ours.
 
-        Its lease is renewed too, unless `until` is None: past a time-out it runs out.
+        The lease is renewed too, unless `until` is None: past a time-out it is left to run out.
         """
         values = {
             "p_id": claim.id,
@@ -268,29 +268,29 @@ class Store:
         return True
 
     def bury(self, settlement: Settlement, by: str, now: datetime) -> bool:
-        """Take an expired claim off its row, held by `by`; False if it was renewed meanwhile."""
+        """Take an expired claim of `by` off its row; False if it was renewed meanwhile."""
         with self._unwaiting() as connection:
             buried = self._dialect.bury(self._begin.on(connection), settlement, by, now)
             connection.commit()
             return buried
 
     def claim_of(self, name: str) -> Abandoned | None:
-        """Read who holds a task's recurring row, if anybody does."""
+        """Read who holds a task's recurring row; None where it is free."""
         with self.engine.connect() as connection:
             row = connection.execute(settlements.CLAIM_OF, {"p_name": name}).one_or_none()
         return None if row is None else settlements.to_abandoned(row)
 
     def release(self, settlement: Settlement, by: str) -> bool:
-        """Take a claim, held by `by`, off its row; False if it was no longer there."""
+        """Take a claim of `by` off its row; False if it was no longer there."""
         with self._begin() as begun:
             return self._dialect.release(begun, settlement, by)
 
     def next_due(
         self, floor: datetime = EPOCH, without: frozenset[str] = frozenset()
     ) -> tuple[datetime | None, datetime | None]:
-        """Return when a known row is next due or a lease ends, and what the server's clock shows.
+        """Return when a known row is next due or a lease ends, and the time of the server's clock.
 
-        The latter is None on SQLite, which has no clock of its own. `without` leaves names out.
+        That time is None on SQLite, which has no clock. `without` leaves names out.
         """
         with self._begin.reading() as begun:
             row = begun.one(self._known.without(without).next_due, {"p_floor": floor})

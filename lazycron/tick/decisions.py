@@ -18,12 +18,12 @@ class Deciding:
         self._why = why
 
     def about_runs(self, tick: Tick) -> Decisions:
-        """Tell of what ran, and no more."""
+        """Return decisions only for the tasks that ran."""
         ran = {run.task: Decision("ran", f"{run.status}: {run.message}") for run in tick.runs}
         return Decisions(ran, self._registry.names)
 
     def about_all(self, tick: Tick) -> Decisions:
-        """Tell of every task; in a visitor's tick, of those it touched."""
+        """Return a decision for every task; in a visitor's tick, for those it touched."""
         decisions = self.about_runs(tick)
         for name in tick.made:
             reason = "its row was made in this tick; it runs in a later one"
@@ -41,12 +41,12 @@ class Deciding:
         return decisions
 
     def all_skipped(self, tick: Tick, reason: str) -> Decisions:
-        """Tell why nothing but what ran could run."""
+        """Say why nothing else could run."""
         decisions = self.about_runs(tick)
         for task in self._registry:
             decisions.setdefault(task.name, Decision("skipped", reason))
         return decisions
 
     def not_installed(self, tick: Tick) -> Decisions:
-        """Tell that there are no tables."""
+        """Say that there are no tables."""
         return self.all_skipped(tick, str(self._why.not_installed()))

@@ -13,7 +13,7 @@ from lazycron.model.settle import Claim
 from lazycron.store import Fault, fault_of
 
 POLL_LOCKED = 0.01
-# A burial on SQLite takes two looks half a second apart; a step is noticed between them.
+# A burial on SQLite takes two looks half a second apart; a clock's step is noticed between them.
 LONGEST_WAIT = 0.25
 STEP = timedelta(seconds=1)
 LONG_RUN = 1.0
@@ -26,8 +26,8 @@ Renew = Callable[[Claim, datetime], bool]
 class Lease:
     """One run's lease: when it is renewed next (monotonic), and whether it is lost.
 
-    Renewals stop at `last_renewal`, the end of the task's timeout; the lease then runs out and
-    the run is buried although its function may still be busy. As a block's context it ends with it.
+    Renewals stop at `last_renewal`, the end of the task's timeout. The lease then runs out and the
+    run is buried, although its function may still be busy. Used as a block, it ends with the block.
     """
 
     claim: Claim
@@ -45,17 +45,17 @@ class Lease:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Renew it no more."""
+        """Stop the renewals."""
         self.end(self)
 
 
 class Leases:
-    """Renews this process's leases from one thread, on a connection of its own.
+    """Renews this process's leases from one thread, on its own connection.
 
-    The thread is started by the first run; it renews nothing until a run has outlived a third of
-    its lease. `outlived` is called once for each run that lasts longer than a second. On SQLite it
-    polls without waiting for the file's lock, so that it is first when a long writer lets go
-    (measured: with both sides waiting, twelve of twelve live leases were stolen).
+    The first run starts the thread. A lease is first renewed after a third of its time. `outlived`
+    is called once for each run that lasts longer than a second. On SQLite the thread polls without
+    waiting for the file's lock, so that it is first when a long writer releases it (measured: with
+    both sides waiting, twelve of twelve live leases were stolen).
     """
 
     def __init__(self, renew: Renew, outlived: Callable[[], None], clock: Clock) -> None:
@@ -83,9 +83,9 @@ class Leases:
         timeout: timedelta | None,
         now: Callable[[], datetime],
     ) -> Lease:
-        """Keep a claim's lease renewed for the time of the block that is entered with it.
+        """Return a block for whose time a claim's lease is renewed.
 
-        `now` is the clock by which the lease's ends are written.
+        `now` is the clock by which the ends of the lease are written.
         """
         begun = self._monotonic()
         lease = Lease(
@@ -137,8 +137,8 @@ class Leases:
     def _wait(self, *, for_ever: bool) -> None:
         """Wait for the next renewal, in slices while runs come and go.
 
-        So a run that begins need not wake this thread, which would cost more than most tasks; and
-        a test's clock may jump while we wait on the real one.
+        So a run that begins need not wake this thread, which would cost more than most tasks. And a
+        test's clock may jump while the thread waits on the real one.
         """
         wait = min([lease.renew_at for lease in self._held], default=inf) - self._monotonic()
         wait = min(max(wait, 0.0), LONGEST_WAIT)
@@ -146,17 +146,17 @@ class Leases:
         self._changed.wait(None if for_ever else wait)
 
     def _clock_has_stepped(self) -> bool:
-        """Tell whether the host's wall clock was put right since the last slice.
+        """Tell whether the host's wall clock was corrected since the last slice.
 
-        Then every lease is renewed at once: put ahead, the clock makes them look expired to a
-        process that starts just now and cannot know of the step.
+        Then every lease is renewed at once: after a step ahead they look expired to a process that
+        starts just now and cannot know of the step.
         """
         before = self._zero
         self._zero = self._clock.now() - timedelta(seconds=self._monotonic())
         return before is not None and abs(self._zero - before) > STEP
 
     def _tell(self) -> None:
-        # Only a hint would be missing, and the next tick writes one.
+        # Only a hint is lost, and the next tick writes one.
         with suppress(Exception):
             self._outlived()
 
@@ -167,8 +167,8 @@ class Leases:
             return
         try:
             kept = self._renew(lease.claim, lease.now() + lease.length)
-        except Exception as error:  # noqa: BLE001 - the other leases are kept, whatever this was
-            # An outage may end before the lease does; until then the run goes on.
+        except Exception as error:  # noqa: BLE001 - the other leases are renewed in any case
+            # An outage may end before the lease does; the run goes on meanwhile.
             busy = fault_of(error) is Fault.BUSY
             lease.renew_at = self._monotonic() + (POLL_LOCKED if busy else min(third, 1.0))
             return

@@ -13,15 +13,15 @@ from lazycron.store import MISSED, Place, Store, TaskRow
 from lazycron.texts import at
 
 LEAST_GRACE = timedelta(minutes=1)
-# A due time that was begun is not missed, however long it was asked to wait.
+# A due time that was begun is not missed, however long it was postponed.
 BEGUN = (Status.POSTPONED, Status.PAUSED)
 
 
 class Missed:
-    """Looks at due rows before any is claimed; like dueness, it is judged at the tick's start.
+    """Looks at due rows before any is claimed, by the tick's start, which also decides what is due.
 
-    It costs a statement a tick where a task has a window or `missed="skip"`, and none elsewhere.
-    What became of it is one UPDATE a row, however many times were missed.
+    It costs one statement a tick where a task has a window or `missed="skip"`, else none. Each row
+    takes one UPDATE, however many due times were missed.
     """
 
     def __init__(self, store: Store, registry: Registry, logfile: LogFile) -> None:
@@ -30,7 +30,7 @@ class Missed:
         self._logfile = logfile
 
     def look(self, now: datetime) -> None:
-        """Pass over what is too late, and put off what is due outside of its window."""
+        """Pass over what is too late, and put off what is due outside its window."""
         names = [task.name for task in self._registry if _is_choosy(task)]
         if not names:
             return
@@ -63,7 +63,7 @@ class Missed:
 
 
 def grace_of(task: Task, row: TaskRow, schedule: Schedule) -> timedelta | None:
-    """Return how late a row may be run; None for any time, as with retries and lost runs."""
+    """Return how late a row may be run; None for any time, as for retries and lost runs."""
     if task.missed != "skip" or row.attempts > 0 or row.last_status in BEGUN:
         return None
     if task.grace is not None:

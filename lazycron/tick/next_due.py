@@ -1,4 +1,4 @@
-"""The last line of a tick: tell the state file when anything is next due."""
+"""The last step of a tick: tell the state file when anything is next due."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from lazycron.store import INSTALLATION, Store
 
 UNKNOWN_LIFE = timedelta(minutes=1)
 SWITCHES = ("traffic", "admin")
-# Whoever goes by the state file; the cron URL and the command line tick when they are asked to.
+# The triggers that use the state file; the cron URL and the command line tick whenever asked.
 READERS = ("traffic", "admin", "loop")
 LOOP_AT = "loop_at"
 OFF = "off"
@@ -31,11 +31,11 @@ class Refresh:
         self._barred_from = barred_from
         self._statefile = statefile
         self._facts = facts
-        # The installation's id as the database had it when the state file's was told.
+        # The installation's id in the database when the state file was told.
         self._installation_id: str | None = None
 
     def know_installation(self, now: datetime) -> None:
-        """Let the state file know whose it is: at the first look, and where that has changed."""
+        """Tell the state file its installation: at the first look, and after a change."""
         if self._installation_id is None:
             self._installation_id = self._store.shared.installation_id(now)
             self._statefile.belong_to(self._store.installation(self._installation_id))
@@ -45,15 +45,15 @@ class Refresh:
         self._installation_id = None
 
     def refresh(self, moments: Moments, *, settings: bool = False) -> State:
-        """Write the file anew; `settings` reads the switches although they are fresh."""
+        """Write the file again; `settings` reads the switches even if they are fresh."""
         return self.look(moments, settings=settings)[0]
 
     def look(
         self, moments: Moments, trigger: str = "traffic", *, settings: bool = False
     ) -> tuple[State, datetime | None]:
-        """Do what `refresh` does; return also when this trigger has something to do next.
+        """Do what `refresh` does; also return when this trigger has something to do next.
 
-        That is by the reference; the state itself is in the host's own time.
+        That moment is the reference's; the state itself is in the host's own time.
         """
         self.know_installation(moments.now())
         following: dict[str, datetime | None] = {}
@@ -65,11 +65,11 @@ class Refresh:
         return self._statefile.refresh(ask), following[trigger]
 
     def unwritten(self, moments: Moments) -> State:
-        """Return what the file would say, and leave it alone: why must not look like a look."""
+        """Return what the file would say, without writing it: `why` must change nothing."""
         return self._state(None, self._ask(moments, "traffic"), moments, settings=True)
 
     def _ask(self, moments: Moments, trigger: str) -> dict[str, datetime | None]:
-        """Ask when anything is due next, by trigger: one question where no task is barred."""
+        """Ask when anything is due next, by trigger: one query where no task is barred."""
         reference = moments.reference
         asked_at = moments.now()
         before = reference.monotonic()
@@ -78,9 +78,9 @@ class Refresh:
         if server_now is not None and moments.given is None:
             reference.sample(server_now, before, monotonic)
         if self._facts.unknown_rows:
-            # All rows before the first known one are unknown, which spares the next look the way
-            # past them; a row that comes in from now on is due from now on. And another process
-            # that shares the file may know these rows.
+            # All rows before the first known one are unknown, so the next look can skip them; a row
+            # that is added from now on is due from now on. Another process that shares the file may
+            # know these rows.
             self._facts.raise_floor(min(following or asked_at, asked_at), monotonic)
         found = {frozenset[str](): following}
         barred = {one: self._barred_from(one) for one in (*READERS, trigger)}
@@ -108,7 +108,7 @@ class Refresh:
         reference = moments.reference
         now = moments.now()
         if moments.given is None:
-            # The file is this host's: it speaks in the host's own wall-clock time.
+            # The file belongs to this host: its times are the host's own wall-clock times.
             now = reference.to_host(now)
             found = {one: due and reference.to_host(due) for one, due in found.items()}
         following = found["traffic"]

@@ -1,4 +1,4 @@
-"""History and once keys that are too many or too old go with the ticks, in slices."""
+"""Delete history and once keys that are too many or too old, in slices, during ticks."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ BY_AGE_AFTER = 60.0
 
 
 class Pruning:
-    """Costs a tick one indexed look for each recurring task it ran, and one by age a minute."""
+    """Costs a tick one indexed look for each recurring task it ran, and each minute one by age."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Pruning:
         self._looked_up_to = 0
 
     def prune(self, tick: Tick) -> None:
-        """Prune at the end of a tick, by slices at least as large as what was added since."""
+        """Prune at the end of a tick, at least as many rows as were added since the last time."""
         for name in dict.fromkeys(tick.recurring):
             self._store.history.prune_beyond(name, self._keep_runs)
         self._added += tick.executed
@@ -43,10 +43,10 @@ class Pruning:
                 break
 
     def _prune_older(self, before: datetime, slices: int) -> None:
-        """Prune from the first run on, as many slices as are full of old ones.
+        """Prune from the first run on, until a slice is not full of old runs.
 
-        Behind them the whole history is gone through in as many slices each minute, since runs
-        that a clock was ahead of would for years stand before older ones.
+        After that each minute's slices go on through the whole history: runs of a clock that was
+        ahead may stand before older ones for years.
         """
         after: int | None = 0
         for _ in range(slices):

@@ -28,7 +28,7 @@ class Reason(StrEnum):
     MISSED = "missed"
     WINDOW = "window"
     NOT_DUE = "not_due"
-    # it is due, and nobody has run it yet
+    # it is due, and has not run yet
     DUE = "due"
     ONLY_ON = "only_on"
     OFF = "off"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 class Explanation:
     """Why a task is not running now; `str()` is a sentence or two.
 
-    The last of them says what would make it run.
+    The last sentence says what would make it run.
     """
 
     reason: Reason

@@ -1,4 +1,4 @@
-"""Store what a run came to, whatever the database is doing, and leave a line in the log file."""
+"""Store a run's outcome, whatever the database is doing, and write a line to the log file."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ Plainer = Callable[[Outcome], Outcome]
 
 @dataclass(slots=True, kw_only=True)
 class _Recording:
-    """One run on its way into the database: what is tried, and what earlier tries have shown."""
+    """One run that is being stored: what is tried, and what earlier tries have shown."""
 
     claim: Claim
     outcome: Outcome
@@ -48,18 +48,18 @@ class _Recording:
     rescheduled: bool = False
 
     def note(self, fault: Fault) -> None:
-        """Note a failed try. A further one records alone: its failure must take no claim along."""
+        """Note a failed try. The next one only records: if it fails, no claim may fail with it."""
         self.was_gone = self.was_gone or fault is Fault.GONE
         self.unanswered = self.unanswered or self.then
         self.then = None
 
     def follow(self, changed: Changed) -> None:
-        """Take over what was changed since the claim, to settle again."""
+        """Apply what was changed since the claim, to settle again."""
         self.rescheduled = self.rescheduled or changed.schedule != self.claim.schedule
         self.claim = replace(self.claim, schedule=changed.schedule, asked_again=changed.asked_again)
 
     def is_out_of_time(self, monotonic: float) -> bool:
-        """Tell whether it was tried for long enough; a test's clock may stand still."""
+        """Tell whether it was tried for long enough, also where a test's clock stands still."""
         return self.waited >= self.patience or monotonic >= self.give_up_at
 
 
@@ -83,9 +83,9 @@ class Recorder:
     ) -> Recorded | None:
         """Store a run's outcome, and claim the next row with `then` in the same commit.
 
-        A database that fails is asked again until `give_up_at`; an outcome that it refuses is
+        A database that fails is tried again until `give_up_at`. An outcome that it refuses is
         stored in plain ASCII, then without its texts. Returns None for a run whose row is no longer
-        ours, and for one that could not be stored: it is in the log file in any case.
+        ours, and for one that could not be stored; both are in the log file.
         """
         recording = _Recording(
             claim=claim,
@@ -102,18 +102,18 @@ class Recorder:
         return recorded
 
     def begin(self, claim: Claim) -> None:
-        """Let the log file have what it waits with, before a run that may end the process."""
+        """Write the waiting lines to the log file, before a run that may end the process."""
         self.logfile.before_run_of(claim.name)
 
     def flush(self) -> None:
-        """Let the log file have all lines."""
+        """Write all lines to the log file."""
         self.logfile.flush()
 
     def _record(self, recording: _Recording) -> Recorded | None:
         while True:
             try:
                 result = self._try(recording)
-            # A driver that cannot encode a text raises a ValueError of its own, no DBAPI error.
+            # A driver that cannot encode a text raises a ValueError, not a DBAPI error.
             except (DatabaseError, ValueError) as error:
                 if not self._can_try_again(recording, fault_of(error)):
                     self._give_up(recording.claim, error)
@@ -134,19 +134,19 @@ class Recorder:
         )
         result = self.store.record(settlement, recording.then)
         if isinstance(result, Lost) and recording.was_gone:
-            # An earlier try may have been stored, and only its answer was lost.
+            # An earlier try may have been stored although its answer was lost.
             return self.store.recorded_unanswered(settlement, recording.unanswered) or result
         return result
 
     def _can_try_again(self, recording: _Recording, fault: Fault) -> bool:
-        """Make ready for another try: with plainer texts, or after a pause. False: it is over."""
+        """Prepare another try, with plainer texts or after a pause; False if it is over."""
         recording.note(fault)
         if fault is Fault.OTHER and recording.plainer:
             recording.outcome = recording.plainer.pop()(recording.outcome)
             return True
         if fault not in (Fault.BUSY, Fault.GONE) or recording.is_out_of_time(self.monotonic()):
             return False
-        # Not on `stopping`, which would not wait at all while the process is being drained.
+        # Not on `stopping`, which would not wait at all during a drain.
         time.sleep(recording.pause)
         recording.waited += recording.pause
         recording.pause = min(recording.pause * 2, LONGEST_PAUSE)
@@ -163,7 +163,7 @@ class Recorder:
     def _log(self, claim: Claim, outcome: Outcome, *, recorded: bool) -> None:
         what = outcome.status.value if recorded else f"{outcome.status.value} (not recorded)"
         rest = f"{claim.trigger}  {outcome.message}"
-        # A line that stands for a record has no time to lose.
+        # A line that replaces a record is written at once.
         note = self.logfile.note_in_burst if recorded else self.logfile.note
         note(claim.started_at, claim.name, what, outcome.ms, rest)
         level = logging.WARNING if outcome.error else logging.DEBUG
@@ -194,6 +194,6 @@ def _escaped(text: str) -> str:
 
 
 def _without_texts(outcome: Outcome) -> Outcome:
-    """Keep what happened, and say that the texts are in the log file only."""
+    """Keep what happened, and say that the texts are only in the log file."""
     message = "The database refused this run's texts; the log file has its message."
     return replace(outcome, message=message, error=None, result=None, progress=None)

@@ -1,6 +1,6 @@
-"""Where a row goes when its schedule was changed, or the clock set back: values in, values out.
+"""When a row is due after its schedule changed or the clock was set back: values in, values out.
 
-A row that is claimed stays where it is; the end of its run settles it by what counts then.
+A claimed row stays as it is; the end of its run settles it by the schedule of that moment.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from lazycron.schedules.shaped import Every, Schedule
 from lazycron.store import Place, TaskRow
 
 GRACE = timedelta(seconds=1)
-# Hosts that share an SQLite file or a table may differ by so much without a clock being wrong.
+# The clocks of hosts that share an SQLite file or a table may differ by this much.
 SKEW = timedelta(minutes=1)
 NONE = timedelta(0)
 ASKED_TO_WAIT = (Status.POSTPONED, Status.PAUSED)
@@ -19,9 +19,9 @@ ASKED_TO_WAIT = (Status.POSTPONED, Status.PAUSED)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A free row as it stands: its own schedule, None where unreadable, and its task's first run.
+    """A free row: its own schedule, None where unreadable, and its task's first run.
 
-    Most of what is asked here is which of its moments are past.
+    Most methods tell which of its moments are past.
     """
 
     row: TaskRow
@@ -30,7 +30,7 @@ class Standing:
 
     @property
     def place(self) -> Place:
-        """Where the row is."""
+        """The row's place."""
         return Place(self.row.next_run_at, self.row.scheduled_for, self.row.attempts)
 
     @property
@@ -40,7 +40,7 @@ class Standing:
 
     @property
     def asks_to_wait(self) -> bool:
-        """Whether its run has begun and goes on at a moment of its own."""
+        """Whether its run has begun and goes on at a moment that it asked for."""
         return self.row.last_status in ASKED_TO_WAIT
 
     @property
@@ -58,14 +58,14 @@ class Standing:
         return row.scheduled_for == (self.schedule.admitted(first) if self.schedule else first)
 
     def due_by_schedule(self) -> datetime:
-        """Return when the row's own schedule has it due for its nominal time."""
+        """Return when the row is due for its nominal time by its own schedule."""
         row = self.row
         if self.schedule is None:
             return row.next_run_at
         return self.schedule.due_for(row.scheduled_for, row.last_run_at)
 
     def is_owed(self, now: datetime) -> bool:
-        """Tell whether a due time has come that is still to be run: waiting for a try or a window.
+        """Tell whether a past due time still has to run: it waits for a retry or a window.
 
         A disabled row is not due, so nothing is owed.
         """
@@ -76,10 +76,10 @@ class Standing:
 
 
 def after_change(standing: Standing, schedule: Schedule, now: datetime) -> Place:
-    """Return a row's place once a new schedule counts: code, override, reset, window, jitter, zone.
+    """Return a row's place under a new schedule: code, override, reset, window, jitter, zone.
 
-    A time of the new schedule that lies before `now` was never due, so no change makes a row run.
-    What is owed under the old schedule is still run once, at the latest at the new one's next time.
+    A time of the new schedule before `now` was never due, so a change alone makes no row run. What
+    is owed under the old schedule is still run once, at the latest at the new one's next time.
     """
     row = standing.row
     if row.running:
@@ -103,7 +103,7 @@ def _regular(standing: Standing, schedule: Schedule, now: datetime) -> Place:
     nominal = schedule.nominal_after(min(last, now))
     old = standing.schedule
     if old is not None and old.rhythm == schedule.rhythm and row.scheduled_for > last:
-        # Only the shape is new: the phase stays.
+        # Only window or jitter are new: the phase stays.
         nominal = schedule.admitted(min(nominal, row.scheduled_for))
     due = schedule.due_for(nominal)
     if due <= now:
@@ -112,7 +112,7 @@ def _regular(standing: Standing, schedule: Schedule, now: datetime) -> Place:
 
 
 def _waits_for_jitter(standing: Standing, schedule: Schedule, now: datetime) -> bool:
-    """Tell whether a nominal time that both schedules have is only put off by jitter."""
+    """Tell whether both schedules have this nominal time, and jitter only puts it off."""
     nominal = standing.row.scheduled_for
     return (
         standing.row.enabled
@@ -131,11 +131,11 @@ def _open(schedule: Schedule, moment: datetime, now: datetime) -> datetime:
 def after_setback(
     standing: Standing, policy: Policy, now: datetime, lease: timedelta
 ) -> Place | None:
-    """Return the place of a row that a clock put ahead has sent too far; None: it is not.
+    """Return the new place of a row that a clock ahead has put too far; None if it has not.
 
-    It is judged by how far ahead a row can be by the rules, so a second look finds nothing to do.
-    Only what the rules leave open, a first run or a moment a run asked for, comes nearer by as much
-    as its stamp lies in the future; with it the stamp is put right.
+    The rules say how far ahead a row can be, so a second look finds nothing to do. The rules leave
+    a first run and a moment that a run asked for open: these move back by as much as the row's
+    stamp lies in the future, and the stamp is corrected too.
     """
     row = standing.row
     ahead = standing.stamp - now
@@ -161,7 +161,7 @@ def _within_rules(standing: Standing, policy: Policy, schedule: Schedule, now: d
     if standing.is_tried_again:
         due = min(row.next_run_at, schedule.admitted(now + _wait(row, policy)))
         is_crontab = not isinstance(schedule.rhythm, Every)
-        # A crontab's nominal time that has not come is no reason to try again before.
+        # A crontab's nominal time that is still to come does not make the retry earlier.
         if is_crontab and (row.scheduled_for > now + SKEW or last.next_run_at < due):
             return last
         return replace(place, next_run_at=due)
@@ -173,11 +173,11 @@ def _within_rules(standing: Standing, policy: Policy, schedule: Schedule, now: d
 
 
 def _last_regular(standing: Standing, schedule: Schedule, now: datetime) -> Place:
-    """Return the latest place that the schedule gives a row settled at `now` or before."""
+    """Return the latest place that the schedule gives a row that is settled by `now`."""
     if isinstance(schedule.rhythm, Every):
         nominal = schedule.admitted(schedule.rhythm.next_after(now))
     else:
-        # A host a little ahead has run the next time already.
+        # A host whose clock is a little ahead may already have run the next time.
         is_skewed = now < standing.stamp <= now + SKEW
         nominal = schedule.following(standing.stamp if is_skewed else now)
     return Place(schedule.due_for(nominal), nominal, 0)

@@ -1,4 +1,4 @@
-"""One run, from its claim to its record, with its lease held all the while."""
+"""One run, from its claim to its record, with its lease renewed all the time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ from lazycron.tick.recorder import Recorder
 from lazycron.tick.tick import EARLIEST, Tick
 
 BUSY = (
-    "the checkpoint could not be stored: somebody else holds the database's lock, perhaps this "
-    "very task in a transaction of its own; let that end first"
+    "the checkpoint could not be stored: another connection holds the database's lock, perhaps "
+    "this task's own transaction; end that first"
 )
 
 
 @dataclass(kw_only=True, eq=False)
 class Running:
-    """Executes claims and records what they come to."""
+    """Executes claims and records their outcomes."""
 
     store: Store
     registry: Registry
@@ -47,14 +47,14 @@ class Running:
     ) -> Claim | None:
         """Execute, settle and record one claim.
 
-        `then`, asked once the run is over, says with what the next row is claimed in the same
-        commit; returns that claim.
+        `then` is called once the run is over and returns the stamps with which the next row is
+        claimed in the same commit. Returns that claim.
         """
         claim = replace(claim, counters=with_waits(claim, tick.due, tick.refused_since))
         task = self.registry[claim.name]
         length = self.lease_of(task)
         self.recorder.begin(claim)
-        # The lease is let go last, so that it is renewed while the record is tried again.
+        # The lease is released last, so that it is renewed while the record is tried again.
         with (
             self.activity.in_a_run(),
             self.leases.hold(claim, length, task.timeout, self._now_of(tick)) as lease,
@@ -84,18 +84,18 @@ class Running:
         return recorded.next
 
     def flush(self) -> None:
-        """Let the log file have all lines: the tick ends."""
+        """Write all lines to the log file: the tick ends."""
         self.recorder.flush()
 
     def begin_anew(self) -> None:
-        """Forget what was read from a database that is another one now."""
+        """Forget what was read from a database that has been replaced."""
         self._installation = None
 
     def _now_of(self, tick: Tick) -> Callable[[], datetime]:
         """Return the clock of a run's lease."""
         given = tick.door.now
         if given is None:
-            # Not the start plus what has passed: a clock that was put right meanwhile is right.
+            # Not the start plus the time since: a clock that was corrected meanwhile is right.
             return self.reference.now
         begun = self.reference.monotonic()
         return lambda: given + timedelta(seconds=self.reference.monotonic() - begun)

@@ -1,4 +1,4 @@
-"""Tasks that are not in this code but that another process has been seen with of late."""
+"""Tasks that are not in this code, but that another process had recently."""
 
 import logging
 from collections.abc import Container, Iterable
@@ -13,7 +13,7 @@ LATELY = timedelta(days=2)
 
 
 def strangers(rows: Iterable[TaskRow], known: Container[str], now: datetime) -> dict[str, datetime]:
-    """Return the enabled rows of other code that lives, each with when it was last seen or ran."""
+    """Return the enabled rows of other code in use, each with when it was last seen or ran."""
     found = {}
     for row in rows:
         seen = [moment for moment in (row.seen_at, row.last_run_at) if moment is not None]
@@ -23,7 +23,7 @@ def strangers(rows: Iterable[TaskRow], known: Container[str], now: datetime) -> 
 
 
 def warn(found: dict[str, datetime]) -> None:
-    """Say which tasks of others there are."""
+    """Warn about the tasks of other code."""
     logger.warning(
         "tasks of other code are in this database (%s): if another app's, give each app a database "
         "of its own; `lazycron check` says more",

@@ -1,4 +1,4 @@
-"""Rows for tasks: made, brought up to date with the code, and forgotten with it."""
+"""The rows of tasks: made, brought up to date with the code, and deleted after it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,8 +23,8 @@ MOST_TRIES = 10
 class Sync:
     """Compares rows with tasks at a process's first look, after registrations, and each minute.
 
-    A changed schedule is brought in once a process, at its first look, so that two versions of
-    the code which run side by side do not fight over the row.
+    Each process stores a changed schedule only once, at its first look. So two versions of the code
+    that run side by side do not fight over the row.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Sync:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a look at the rows is due even if no task is."""
+        """Whether the rows must be looked at even if no task is due."""
         return self._version != self._registry.version
 
     @property
@@ -58,11 +58,11 @@ class Sync:
         return self.is_wanted or self._monotonic() >= self._again_at
 
     def look_again(self) -> None:
-        """Compare rows and tasks at the next look: the rows that were there are gone."""
+        """Compare rows and tasks at the next look: the earlier rows are gone."""
         self._version = None
 
     def begin_anew(self) -> None:
-        """Do all of a process's first look at the next one: this is another database."""
+        """Treat the next look as the process's first one: this is another database."""
         self._brought_in.clear()
         self._identified = False
         self.look_again()
@@ -92,7 +92,7 @@ class Sync:
         self._store.know({task.name: self.lease_of(task) for task in tasks})
         self._identify(now)
         rows = {row.name: row for row in self._store.known_rows()}
-        if by_clock:  # a moment handed in by a caller says nothing about the clock
+        if by_clock:  # a caller's own moment says nothing about the clock
             for row in rows.values():
                 if self._set_back(row, now):
                     self._facts.set_back_at = now
@@ -107,7 +107,7 @@ class Sync:
         return frozenset(made)
 
     def _tell_strangers(self, now: datetime) -> None:
-        """Warn once a process of tasks that another app, or another version, has in here."""
+        """Warn once a process about tasks of another app or another version in this database."""
         if self._facts.unknown_rows and not self._told_strangers:
             found = strangers(self._store.recurring.all(), self._registry, now)
             if found:
@@ -115,13 +115,13 @@ class Sync:
                 self._told_strangers = True
 
     def _identify(self, now: datetime) -> None:
-        """Let jitter be this installation's own."""
+        """Make jitter depend on this installation."""
         if not self._identified and self._registry.is_jittered:
             self._registry.installation = self._store.shared.installation_id(now)
             self._identified = True
 
     def _set_back(self, row: TaskRow, now: datetime) -> bool:
-        """Bring a row back that a clock put ahead has sent too far; tell whether it was."""
+        """Move a row back that a clock ahead has put too far; tell whether it was moved."""
         task, standing = self._registry[row.name], standing_of(self._registry, row)
         policy = replace(task.policy, schedule=standing.schedule)
         place = after_setback(standing, policy, now, self.lease_of(task))
@@ -133,13 +133,13 @@ class Sync:
 
     def _bring_in_one(self, task: Task, row: TaskRow | None, now: datetime) -> bool:
         made = self._compare(task, row, now, first=task.name not in self._brought_in)
-        # Noted last: what the database refused is brought in at a later look.
+        # Noted last: what the database refused is stored at a later look.
         self._brought_in.add(task.name)
         return made
 
     def _compare(self, task: Task, row: TaskRow | None, now: datetime, *, first: bool) -> bool:
         if task.schedule is None:
-            # Once scheduled, now only enqueued: the recurring row has nothing left to say.
+            # The task has lost its schedule and is now only enqueued: its recurring row is useless.
             if row is not None and first:
                 self._store.recurring.forget(task.name)
             return False
@@ -193,7 +193,7 @@ class Sync:
 
 
 def standing_of(registry: Registry, row: TaskRow) -> Standing:
-    """Read what a row's own schedule says of it."""
+    """Read a row by its own schedule."""
     task = registry.get(row.name)
     try:
         schedule = registry.schedule_of(row.name, row.schedule_now)
@@ -205,7 +205,7 @@ def standing_of(registry: Registry, row: TaskRow) -> Standing:
 def _overridden(row: TaskRow, schedule: Schedule) -> str | None:
     """Return the operator's override in the window and jitter of the code's schedule.
 
-    Under an override the code's rhythm is stored, but does not count until it is reset.
+    Under an override the code's rhythm is stored, but applies only after a reset.
     """
     if row.schedule_override is None:
         return None

@@ -1,4 +1,4 @@
-"""One tick as a value: through which door it came, and what it has done so far."""
+"""One tick as a value: what triggered it, and what it has done so far."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -10,7 +10,7 @@ from lazycron.durations import MICROSECOND
 from lazycron.executors.bridge import Bridge, in_a_new_loop
 from lazycron.model.report import Budget, RunResult, StoppedBy, Trigger
 
-# Of the tick whose run this code belongs to: the first moment at which a row it makes is due.
+# The first moment at which a row is due that this tick's run makes; set by the tick.
 EARLIEST: ContextVar[datetime | None] = ContextVar("lazycron_earliest", default=None)
 
 
@@ -20,15 +20,15 @@ def never() -> bool:
 
 
 def tell_nobody(name: str, done: int | None, total: int | None) -> None:
-    """Let a task's progress go by: nobody watches this tick."""
+    """Ignore a task's progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Through which door a tick came: its trigger, its budget, its moments and its bridge.
+    """How a tick was started: its trigger, its budget, its moments and its bridge.
 
-    `interrupted` tells whether a signal handler has fired; `progressed` is told of each stored
-    checkpoint, in whatever thread the task stored it.
+    `interrupted` tells whether a signal handler has fired; `progressed` is called with each stored
+    checkpoint, in the thread in which the task stored it.
     """
 
     trigger: Trigger
@@ -41,7 +41,7 @@ class Door:
 
 @dataclass(slots=True, kw_only=True)
 class Tick:
-    """One tick on its way: what it was given and what it has done so far."""
+    """One tick under way: what it was given and what it has done so far."""
 
     door: Door
     moments: Moments

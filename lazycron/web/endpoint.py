@@ -1,4 +1,4 @@
-"""The cron URL as plain values: who is let in, how long to wait, what to answer."""
+"""The cron URL as plain values: which requests are accepted, how long to wait, what to answer."""
 
 import hmac
 import json
@@ -23,7 +23,7 @@ HEADERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What of a request the endpoint looks at; the path is without root_path or SCRIPT_NAME."""
+    """The parts of a request that the endpoint uses; the path has no root_path or SCRIPT_NAME."""
 
     method: str
     path: str
@@ -57,7 +57,7 @@ class Waiting:
 class Endpoint:
     """The cron URL below one path; the same for every protocol.
 
-    Without a token there is no path that could match.
+    Without a token no path matches.
     """
 
     def __init__(self, tokens: Iterable[str], path: str, waiting: Waiting) -> None:
@@ -67,10 +67,10 @@ class Endpoint:
 
     @property
     def paths(self) -> frozenset[str]:
-        """Every path worth a second look: the bare one, and one for each accepted token.
+        """Every path that needs a second look: the bare one, and one for each accepted token.
 
-        Each with a slash at its end as well, which monitors like to add: the app would not find
-        it, and its server would write the token into the access log.
+        Each is also there with a slash at its end, which monitors like to add: the app would not
+        find it, and its server would write the token into the access log.
         """
         if not self._tokens:
             return frozenset()
@@ -90,7 +90,7 @@ class Endpoint:
         return prefix == self.path and self._is_token(last.encode("utf-8", "surrogatepass"))
 
     def _is_token(self, given: bytes) -> bool:
-        # All are compared: which of two secrets is in use shall not show in the time either.
+        # All are compared, so that the time does not show which of two secrets is in use.
         return sum(hmac.compare_digest(given, token) for token in self._tokens) > 0
 
     def refusal(self, request: Request) -> Reply | None:
@@ -107,7 +107,7 @@ class Endpoint:
         return None
 
     def wait_for(self, request: Request) -> float:
-        """Return how many seconds to wait for the tick; raises ValueError for what is no number."""
+        """Return how many seconds to wait for the tick; raises ValueError if it is not a number."""
         given = parse_qs(request.query).get("wait")
         if not given:
             return self._waiting.default
@@ -123,7 +123,7 @@ class Endpoint:
     def answer(self, request: Request, report: Future[TickReport]) -> Reply:
         """Answer with what the tick did, that it goes on, or that there was none.
 
-        An error's text stays out: it may name an address.
+        The answer leaves out an error's text, which may name an address.
         """
         if not report.done():
             return _reply(request, 202, "Accepted", {"status": "the tick goes on"})

@@ -31,11 +31,11 @@ LONGEST_STANDING_BACK = 20.0
 
 
 class Watcher:
-    """Decides when this process looks; makes its threads lazily, anew in each process.
+    """Decides when this process looks; starts its threads when needed, in each process again.
 
-    `look_again_at` is on the clock's monotonic scale, so that a wall clock set back silences
-    nobody. The edges compare it on every request and call `look` at or after it. `is_woken` says
-    that something was enqueued since, by the very request that ends now perhaps.
+    `look_again_at` is on the clock's monotonic scale, so that looks go on after a wall clock is set
+    back. The edges compare it on every request and call `look` at or after it. `is_woken` says that
+    something was enqueued since, perhaps by the request that ends now.
     """
 
     # Slots are read fastest, on every request.
@@ -45,8 +45,8 @@ class Watcher:
         self.look_again_at = -inf
         self.is_woken = False
         self._cron = cron
-        # By process. Compared at each use: under uWSGI neither fork hooks nor is_alive() tell
-        # the truth.
+        # For each process, compared at each use: under uWSGI neither fork hooks nor is_alive() can
+        # be trusted.
         self._threads_of: dict[int, Threads] = {}
         self._at_exit: set[int] = set()
         attach(cron, wake=self.wake, let_go=self.let_go)
@@ -64,7 +64,7 @@ class Watcher:
             logger.exception("lazycron could not look", extra={"action": "look_failed"})
 
     def wake(self) -> None:
-        """Let this request look at its end, else the next: something was enqueued here."""
+        """Make this request look at its end, else the next one: something was enqueued here."""
         if self.look_again_at != inf:
             self.look_again_at = -inf
             self.is_woken = True
@@ -72,7 +72,7 @@ class Watcher:
     def tick(self, loop: Loop) -> Report:
         """Tick for the cron URL in a tick thread; a tick under way that does not hang is shared.
 
-        The report is cancelled where the process is stopping, or all its tick threads hang.
+        The report is cancelled if the process is stopping or all its tick threads hang.
         """
         threads = self._threads()
         with threads.lock:
@@ -81,7 +81,7 @@ class Watcher:
     def tick_here(self, bridge: Bridge = in_a_new_loop) -> Report:
         """Do the same in the calling thread, for hosts that freeze a process after the response.
 
-        The report is made on return, unless another thread's tick is shared.
+        The report is ready on return, unless another thread's tick is shared.
         """
         threads, own = self._threads(), TickThread(threading.get_ident(), Visit("url"))
         with threads.lock:
@@ -104,14 +104,14 @@ class Watcher:
         self._tick_in_request(threads, own, visit, bridge)
 
     def open(self) -> None:
-        """Start afresh: an app that was shut down in this process is served again."""
+        """Start again: an app that was shut down in this process is served again."""
         threads = self._threads()
         if threads.is_closed:
             self._threads_of[os.getpid()] = self._new_threads()
             self.look_again_at = -inf
 
     def drain(self) -> None:
-        """Let no new look begin, and wait for running tasks, at most the `drain` setting."""
+        """Begin no new look, and wait for running tasks, at most the `drain` setting."""
         threads = self._threads()
         with threads.lock:
             threads.close()
@@ -129,16 +129,16 @@ class Watcher:
             logger.debug("no mark was left: %s", error, extra={"action": "no_mark"})
 
     def let_go(self) -> None:
-        """Let the tick threads end, since the LazyCron is closed; its next use has new ones.
+        """End the tick threads, since the LazyCron is closed; its next use starts new ones.
 
-        Else they would keep it alive as long as the process.
+        Otherwise they would keep it alive as long as the process.
         """
         threads = self._threads_of.get(os.getpid())
         if threads is None:
             return
         with threads.lock:
             if threads.is_closed:
-                return  # by a drain, after which nothing begins before `open`
+                return  # drained: nothing begins before `open`
             del self._threads_of[os.getpid()]
             threads.close()
             self.look_again_at = -inf
@@ -162,18 +162,18 @@ class Watcher:
         return Threads(lambda: cron.settings.hanging_after)
 
     def _may_look(self, threads: Threads) -> bool:
-        """Tell whether a look may begin now, and let the next one come a second later."""
+        """Tell whether a look may begin now, and put the next one off by a second."""
         now = self._cron.settings.clock.monotonic()
         woken, self.is_woken = self.is_woken, False
         if now < self.look_again_at and not woken:
             return False  # another request was first
         if threads.is_closed and self._threads_of.get(os.getpid()) is not threads:
-            return False  # closed just now: the next request has another threads
+            return False  # closed just now: the next request starts new threads
         if threads.is_closed or not self._cron.settings.is_on:
             self.look_again_at = inf
             return False
         if now < threads.rest_until:
-            self.look_again_at = threads.rest_until  # however much is enqueued meanwhile
+            self.look_again_at = threads.rest_until  # even if more is enqueued meanwhile
             return False
         self.look_again_at = now + LOOK_EVERY
         return True
@@ -208,8 +208,8 @@ class Watcher:
             threads.dismiss(own)
 
     def _do(self, threads: Threads, thread: TickThread, visit: Visit, bridge: Bridge) -> None:
-        # First the parts, then the question: a drain that comes in between stops these parts, so
-        # that no run can begin which nobody waits for.
+        # First the parts, then the check: a drain in between stops these parts, so that no run can
+        # begin after it.
         parts = parts_of(self._cron)
         if threads.is_closed:
             return
@@ -237,26 +237,26 @@ class Watcher:
         visit.report.set_result(report)
 
     def _stand_back(self, threads: Threads, report: TickReport, now: datetime) -> None:
-        """Keep visitors' ticks away from this one of theirs for as long as it took."""
+        """After a visitor's tick, start no other one for as long as it took."""
         standing_back = min(report.seconds, LONGEST_STANDING_BACK)
         with threads.lock:
             threads.rest_until = self._cron.settings.clock.monotonic() + standing_back
         self._look_again_in(threads, _until(report.next_due, now))
 
     def _note(self, threads: Threads, visit: Visit, error: BaseException) -> None:
-        """Say that a tick failed, and space the next attempts out; its waiter gets the error."""
+        """Log that a tick failed and delay the next attempts; its waiter gets the error."""
         if not visit.report.done():
             visit.report.set_exception(error)
         is_busy = isinstance(error, DatabaseError) and fault_of(error) is Fault.BUSY
         # Who knows the cron URL may hit it without a pause: that pushes no visitor's look away.
         if not is_busy and visit.kind != "url":
             self._look_again_in(threads, OUTAGE_PAUSE)
-        # A server's errors are told by their kind alone: their texts carry addresses and values.
-        # Ours say what to do; all others need their traceback.
+        # Only the kind of a server's error is logged: its text may hold addresses and values. Our
+        # own errors say what to do; all others need their traceback.
         ours = isinstance(error, LazyCronError)
         of_database = isinstance(error, DatabaseError)
         said = said_by(error) if of_database else type(error).__name__
-        # After a drain that was too short, the connections are gone under whoever still ticks.
+        # After a drain that was too short, a tick still under way has lost its connections.
         logger.log(
             logging.DEBUG if threads.is_closed else logging.WARNING,
             "a tick failed: %s",
@@ -274,7 +274,7 @@ class Watcher:
         if not parts.facts.may_ask(monotonic):
             return False
         state = parts.statefile.read(now)
-        # The database is asked only where the file cannot be believed, which is once a minute.
+        # The database is asked only where the file is not reliable, which is once a minute.
         asks = state is None
         try:
             if asks and parts.runner.install():
@@ -288,10 +288,10 @@ class Watcher:
             raise
         if state is None or not _is_switched_on(state, kind) or state.loop_is_alive(now):
             return False
-        # A commit that was announced may have become visible just now.
+        # An announced commit may just have become visible.
         if parts.facts.is_marked(monotonic):
             return True
-        # Rows that are gone or that a clock put back has left far ahead are due to no file.
+        # The file does not know of rows that are gone, or far ahead since a clock was put back.
         if state.is_due(now, kind) or (parts.sync.is_due if asks else parts.sync.is_wanted):
             return True
         self._look_again_in(threads, _until(state.next_for(kind), now))
@@ -299,7 +299,7 @@ class Watcher:
 
 
 def bridge_to(loop: Loop) -> Bridge:
-    """Return the bridge to an app's loop; None: to a loop of the task's own."""
+    """Return the bridge to an app's loop, or for None to a loop of the task's own."""
     return in_a_new_loop if loop is None else on_loop(loop)
 
 
@@ -319,7 +319,7 @@ def _drain_at_exit(held: "ref[Watcher]", pid: int) -> None:
         watcher.drain()
 
 
-# By the LazyCron's id, which cannot be given away while its watcher lives and holds it.
+# By the LazyCron's id, which stays unique while its watcher lives and refers to it.
 _WATCHERS: "WeakValueDictionary[int, Watcher]" = WeakValueDictionary()
 
 

@@ -1,4 +1,4 @@
-"""How lazycron is mounted in an app: where it answers, and which requests trigger what."""
+"""How lazycron is mounted in an app: where it answers, and which trigger a request is."""
 
 import logging
 import re
@@ -17,12 +17,12 @@ logger = logging.getLogger("lazycron")
 
 TickIn = Literal["thread", "request"]
 
-# As a decoded path may stand in a URL: no ?, #, %, quotes, backslashes or spaces.
+# What a decoded path may contain: no ?, #, %, quotes, backslashes or spaces.
 PATH = re.compile(r"/[!$&-;=@-[\]^_a-z{-~]+")
 
 
 class Everything:
-    """Contains every path: the first request takes the slow way and learns what there is."""
+    """Contains every path: the first request takes the slow way and finds the real paths."""
 
     def __contains__(self, path: object) -> bool:
         return True
@@ -46,14 +46,14 @@ class Mount:
         return watcher_of(self.cron)
 
     def endpoint(self) -> Endpoint:
-        """Build the cron URL's endpoint with the tokens there are now.
+        """Build the cron URL's endpoint with the current tokens.
 
-        It is built within a request, which goes on whatever the secret is made of.
+        It is built within a request, which must not fail because of a bad secret.
         """
         try:
             tokens = self.cron.cron_tokens
         except Exception as error:  # noqa: BLE001
-            # Its kind alone: the text could hold the secret.
+            # Only its kind: the text could hold the secret.
             logger.warning(
                 "the cron URL is off: the secret cannot be used (%s)",
                 type(error).__name__,
@@ -63,7 +63,7 @@ class Mount:
         return Endpoint(tokens, self.path, self.waiting)
 
     def visitor(self, path: str) -> Visitor | None:
-        """Say what a request for this path triggers as; None: it does not."""
+        """Return the trigger that a request for this path is; None if it is none."""
         if not self.looks or is_below(path, self.skip_paths):
             return None
         return "admin" if is_below(path, self.admin_paths) else "traffic"
@@ -110,7 +110,7 @@ def to_mount(
 
 
 def check_path(path: object) -> str:
-    """Check the path lazycron answers below; raises ConfigurationError."""
+    """Check the path below which lazycron answers; raises ConfigurationError."""
     found = path.rstrip("/") if isinstance(path, str) else ""
     # Servers decode what has percent signs; clients and proxies resolve dots and empty segments.
     segments = found.split("/")
@@ -125,7 +125,7 @@ def check_path(path: object) -> str:
 
 
 def check_prefixes(name: str, prefixes: Iterable[str] | None) -> tuple[str, ...]:
-    """Check a list of path prefixes, of which None has none; raises ConfigurationError."""
+    """Check a list of path prefixes, empty for None; raises ConfigurationError."""
     given: object = () if prefixes is None else prefixes
     found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     for one in found:

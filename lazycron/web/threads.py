@@ -1,4 +1,4 @@
-"""The threads of one process that look and tick, which visit each is on, and who shares a tick."""
+"""The threads of one process that look and tick, the visit of each, and shared ticks."""
 
 import asyncio
 import threading
@@ -34,7 +34,7 @@ class Visit:
 class TickThread:
     """A thread that looks and ticks: one of ours, or a request's own under `tick_in="request"`.
 
-    `visit` is what it is busy with; `activity` is that of its tick, or None while it does not tick.
+    `visit` is its current visit; `activity` is that of its tick, or None while it does not tick.
     """
 
     ident: int | None = None
@@ -77,8 +77,8 @@ class Threads:
         self.ours: list[TickThread] = []
         self._hanging_after = hanging_after
         self._of_requests: list[TickThread] = []
-        # One lock for the queue and for who is busy: a visit that has left the queue is seen with
-        # its thread, or a thread would look idle for a moment.
+        # One lock for the queue and the busy threads: with two, a thread that has just taken a
+        # visit from the queue would look idle for a moment.
         self._came = threading.Condition(self.lock)
         self._waiting: deque[Visit] = deque()
         self._url: Visit | None = None
@@ -90,7 +90,7 @@ class Threads:
         return not self._waiting and all(one.visit is None for one in self.ours)
 
     def would_serve(self) -> bool:
-        """Tell whether a look would be done at once: by an idle thread, or by a further one."""
+        """Tell whether a look would be done at once, by an idle thread or a further one."""
         return self._is_one_idle() or self._needs_a_further_one()
 
     def _is_one_idle(self) -> bool:
@@ -126,7 +126,7 @@ class Threads:
     def tick_once(self, loop: Loop, serve: Serve) -> Visit:
         """Return the visit whose tick is under way, else send a new one.
 
-        Its report is cancelled where no thread would take it: closed, or all threads hang.
+        Its report is cancelled if no thread would take it: closed, or all threads hang.
         """
         visit = self.under_way()
         if visit is not None:
@@ -140,7 +140,7 @@ class Threads:
         return visit
 
     def send(self, visit: Visit, serve: Serve) -> None:
-        """Queue a visit for the thread that is free first, and start a further one if needed."""
+        """Queue a visit for the first free thread, and start a further thread if needed."""
         if not self._is_one_idle() and self._needs_a_further_one():
             self._start(serve)
         self._waiting.append(visit)
@@ -156,7 +156,7 @@ class Threads:
         self.ours.append(made)
 
     def close(self) -> None:
-        """Begin nothing new: who waits for a tick that has not begun is told so."""
+        """Begin nothing new; a report of a tick that has not begun is cancelled."""
         self.is_closed = True
         for visit in self._waiting:
             visit.report.cancel()
@@ -166,7 +166,7 @@ class Threads:
     def receive(self, own: TickThread) -> bool:
         """Let a request's own thread tick, unless a tick is under way or four are.
 
-        The cron URL's tick keeps no visitor's away.
+        The cron URL's tick does not keep a visitor's away.
         """
         longest = self._hanging_after()
         busy = [one for one in (*self.ours, *self._of_requests) if one.shared(longest) is not None]
@@ -185,7 +185,7 @@ class Threads:
             self._of_requests.remove(own)
 
     def take(self, one: TickThread) -> Visit | None:
-        """Wait for the next visit; None: there will be none."""
+        """Wait for the next visit; None if there will be none."""
         with self._came:
             self._came.wait_for(lambda: self._waiting or self.is_closed)
             one.visit = self._waiting.popleft() if self._waiting else None

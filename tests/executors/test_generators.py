@@ -212,9 +212,9 @@ def test_a_paused_generator_is_closed(cron: LazyCron, clock: ManualClock) -> Non
 BAD: list[tuple[object, str]] = [
     (object(), "the checkpoint is a builtins.object, <object"),
     ({1, 2}, "the checkpoint is a builtins.set, {1, 2}; a checkpoint may be text, numbers"),
-    ({3: "page"}, "the checkpoint has the key 3, which is no text"),
+    ({3: "page"}, "the checkpoint has the key 3, which is not a text"),
     ({"at": [Status.OK]}, "the checkpoint['at'][0] is a lazycron.model.settle.Status"),
-    (float("nan"), "which JSON has no word for"),
+    (float("nan"), "which JSON cannot express"),
     ("x" * 65_535, "the checkpoint takes 65537 bytes as JSON, more than 65536"),
     (10**5000, "more than 4300 digits"),
 ]

@@ -176,8 +176,11 @@ class Mood(StrEnum):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (float("nan"), "Done. The result was not stored: the result is nan, which JSON has no"),
-        ({1: 2}, "Done. The result was not stored: the result has the key 1, which is no text;"),
+        (
+            float("nan"),
+            "Done. The result was not stored: the result is nan, which JSON cannot express;",
+        ),
+        ({1: 2}, "Done. The result was not stored: the result has the key 1, which is not a text;"),
         ([b"x"], "Done. The result was not stored: the result[0] is a builtins.bytes, b'x'; a"),
         (Mood.GOOD, "good The result was not stored: the result is a tests.executors."),
         ("x" * 70_000, "xxx"),

@@ -89,7 +89,7 @@ def test_any_other_name_is_refused(name: str) -> None:
 @pytest.mark.parametrize("thing", [5, "text", None, functools.partial(sweep_floor)])
 def test_what_is_no_function_is_refused(thing: Callable[..., Any]) -> None:
     """A decorator put on the wrong thing."""
-    with pytest.raises(ConfigurationError, match=r"is no function; cron\.task decorates functions"):
+    with pytest.raises(ConfigurationError, match=r"is not a function; cron\.task decorates func"):
         make(thing)
 
 
@@ -269,7 +269,7 @@ def test_a_zone_without_a_crontab_is_refused() -> None:
 @pytest.mark.parametrize("schedule", ["1h", 60, Every])
 def test_what_is_no_schedule_is_refused(schedule: Every) -> None:
     """The error says what to pass."""
-    with pytest.raises(ScheduleError, match="is no schedule; pass an Every or a Crontab"):
+    with pytest.raises(ScheduleError, match="is not a schedule; pass an Every or a Crontab"):
         to_schedule(None, None, schedule, None, "UTC")
 
 

@@ -45,14 +45,14 @@ def shaped(
 )
 def test_what_is_no_window_is_refused_with_what_is_accepted(between: str) -> None:
     """The value is named, too."""
-    with pytest.raises(ScheduleError, match='is no window; pass two times of day such as "02:00-0'):
+    with pytest.raises(ScheduleError, match='is not a window; pass two times of day such as "02:0'):
         to_window(between, "UTC")
 
 
 @pytest.mark.parametrize("between", [None, 5, b"02:00-05:00", ("02:00", "05:00")])
 def test_a_window_is_a_text(between: object) -> None:
     """Anything else is named in the error."""
-    with pytest.raises(ScheduleError, match="is no window"):
+    with pytest.raises(ScheduleError, match="is not a window"):
         to_window(between, "UTC")
 
 

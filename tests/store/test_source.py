@@ -171,7 +171,7 @@ def test_a_database_in_memory_is_refused_however_it_is_written(given: str) -> No
 )
 def test_a_uri_that_sqlite_cannot_open_is_refused(given: str) -> None:
     """`file://shop.db` names a host."""
-    with pytest.raises(ConfigurationError, match="is no file's path"):
+    with pytest.raises(ConfigurationError, match="is not a file's path"):
         LazyCron(given)
 
 

@@ -806,7 +806,7 @@ def test_what_is_wrong_with_the_settings_is_told_without_a_traceback(
     for _ in range(60):
         visit()
         clock.tick(1)
-    said = "a tick failed: ConfigurationError: database is no URL that SQLAlchemy can read; pass "
+    said = "a tick failed: ConfigurationError: database is not a URL that SQLAlchemy can read; "
     told = [(one.message.startswith(said), one.exc_info) for one in caplog.records]
     assert told == [(True, None)] * 2
 

@@ -14,7 +14,7 @@ from lazycron.store.driver.transaction import Transaction
 
 
 class MariaDB(Portable):
-    """Locks the oldest due row that nobody else has locked, then stamps it."""
+    """Locks the oldest due row that no other transaction has locked, then stamps it."""
 
     def _build_claims(self) -> None:
         first_due = self.claiming.first_due(*CLAIMED_COLUMNS)

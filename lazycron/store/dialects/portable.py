@@ -1,4 +1,4 @@
-"""The statements that every database understands; each dialect replaces what it can do better."""
+"""The statements that every database accepts; each dialect replaces what it can do better."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -20,9 +20,9 @@ MOST_TRIES = 20
 
 
 class Portable:
-    """SELECT the oldest due row, then a conditional UPDATE: one winner, at several looks' price.
+    """SELECT the oldest due row, then a conditional UPDATE: one process wins, the others retry.
 
-    With eight racing processes 3.5 to 3.7 UPDATEs a run find their row taken on the servers.
+    With eight racing processes on the servers, 3.5 to 3.7 UPDATEs a run find their row taken.
     """
 
     claiming: Claiming
@@ -76,7 +76,7 @@ class Portable:
     def record(
         self, transaction: Transaction, settlement: Settlement, by: str, then: Stamp | None
     ) -> Recorded | None:
-        """Write a settlement and its history row, then claim the next row; None: not ours."""
+        """Write a settlement and its history row, then claim the next row; None if not ours."""
         values = settlements.recorded(settlement)
         if not self._write(transaction, self._record, settlement, values, by):
             return None
@@ -85,12 +85,12 @@ class Portable:
     def bury(
         self, transaction: Transaction, settlement: Settlement, by: str, now: datetime
     ) -> bool:
-        """Take an expired claim off its row and record its run as lost; False: renewed."""
+        """Take an expired claim off its row and record its run as lost; False if renewed."""
         values = settlements.buried(settlement, now)
         return self._write(transaction, self._bury, settlement, values, by)
 
     def release(self, transaction: Transaction, settlement: Settlement, by: str) -> bool:
-        """Take any claim off its row by its token and record its run as lost."""
+        """Take the claim with this token off its row and record its run as lost."""
         values = settlements.settled(settlement)
         return self._write(transaction, self._release, settlement, values, by)
 

@@ -1,6 +1,6 @@
 """PostgreSQL: one statement claims; one records, writes the history and claims the next row.
 
-Each is a transaction of its own on a connection in autocommit mode: three round trips less.
+Each is its own transaction on a connection in autocommit mode, which saves three round trips.
 """
 
 from datetime import datetime
@@ -36,7 +36,7 @@ from lazycron.store.settlements import BURY, RECORD, RELEASE, PreparedWrites, Re
 
 
 def _insert_run(written: CTE) -> Insert:
-    """Write the history row, provided that the row's UPDATE has found its row."""
+    """Write the history row if the UPDATE has found its row."""
     values = [
         bindparam(f"h_{name}", type_=r.c[column].type).label(column)
         for column, name in RUN_PARAMETERS.items()
@@ -45,14 +45,14 @@ def _insert_run(written: CTE) -> Insert:
 
 
 def _written(statement: Update | Delete) -> Select[int]:
-    """Write a row and its history in one statement; selects how many rows were found."""
+    """Write a row and its history in one statement, which returns how many rows were found."""
     written = statement.returning(t.c.id).cte("written")
     history = _insert_run(written).returning(r.c.id).cte("history")
     return select(func.count().label("found")).select_from(written).add_cte(history)
 
 
 class PostgreSQL(Portable):
-    """Claims with SKIP LOCKED, so that racers pass each other by."""
+    """Claims with SKIP LOCKED, so that no process waits for another one's row."""
 
     def __init__(self, prepare: Prepare) -> None:
         super().__init__(prepare)
@@ -100,9 +100,9 @@ class PostgreSQL(Portable):
     def record(
         self, transaction: Transaction, settlement: Settlement, by: str, then: Stamp | None
     ) -> Recorded | None:
-        """Write a settlement and its history row and claim the next row; None: not ours."""
+        """Write a settlement and its history row and claim the next row; None if not ours."""
         if not settlement.is_over:
-            # A paused slice writes no history: two statements, and nothing to lose between them.
+            # A paused slice writes no history, so two statements lose nothing between them.
             return super().record(transaction, settlement, by, then)
         values = settlements.recorded(settlement) | run_values(settlement, by)
         if then is None:
@@ -119,13 +119,13 @@ class PostgreSQL(Portable):
     def bury(
         self, transaction: Transaction, settlement: Settlement, by: str, now: datetime
     ) -> bool:
-        """Take an expired claim off its row and record its run as lost; False: renewed."""
+        """Take an expired claim off its row and record its run as lost; False if renewed."""
         values = settlements.buried(settlement, now) | run_values(settlement, by)
         found = transaction.one(self._bury_whole[settlement.ending], values)
         return found is not None and found.found == 1
 
     def release(self, transaction: Transaction, settlement: Settlement, by: str) -> bool:
-        """Take any claim off its row by its token and record its run as lost."""
+        """Take the claim with this token off its row and record its run as lost."""
         values = settlements.settled(settlement) | run_values(settlement, by)
         found = transaction.one(self._release_whole[settlement.ending], values)
         return found is not None and found.found == 1

@@ -1,4 +1,4 @@
-"""SQLite: one UPDATE … RETURNING, which is also the write every transaction must begin with."""
+"""SQLite: one UPDATE … RETURNING; every transaction must begin with a write, and this is it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ class SQLite(Portable):
 
 @contextmanager
 def busy_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
-    """Wait for the file's lock for so long only, for the time of this block."""
+    """Within this block, wait no longer than this for the file's lock."""
     before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
     connection.exec_driver_sql(f"PRAGMA busy_timeout = {int(milliseconds)}")
     try:
@@ -47,12 +47,12 @@ def busy_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
 
 
 def take_write_lock(connection: Connection) -> None:
-    """Begin a transaction that holds the file's write lock from its first moment."""
+    """Begin a transaction that holds the file's write lock from its start."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def advice(connection: Connection) -> list[str]:
-    """Return what is advisable for a file that requests and tasks write at the same time."""
+    """Return advice for a file that requests and tasks write at the same time."""
     found = []
     mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
     if mode != "wal":

@@ -34,14 +34,14 @@ EXTRAS = {"postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
 def to_url(database: str) -> URL:
     """Read a database URL, with the driver that lazycron tests against where none is named.
 
-    Raises ConfigurationError for what is no URL, for an async driver (with the sync form), and for
-    SQLite in memory, which no second thread or process can see.
+    Raises ConfigurationError for what is not a URL, for an async driver (naming the sync form), and
+    for SQLite in memory, which no second thread or process can see.
     """
     try:
         url = make_url(database)
-    except (ArgumentError, ValueError):  # the latter of a port that is no number
+    except (ArgumentError, ValueError):  # ValueError: the port is not a number
         message = (
-            "database is no URL that SQLAlchemy can read; pass one such as "
+            "database is not a URL that SQLAlchemy can read; pass one such as "
             '"sqlite:///lazycron.db" or "postgresql+psycopg://user@host/name"'
         )
         raise ConfigurationError(message) from None
@@ -59,7 +59,7 @@ def to_url(database: str) -> URL:
 
 
 def shown(url: URL) -> str:
-    """Return a URL as messages may show it: passwords may stand in its query, too."""
+    """Return a URL without its secrets, for messages: its query may hold passwords, too."""
     return url.set(query={}).render_as_string()
 
 
@@ -73,7 +73,7 @@ def _check_file(url: URL) -> None:
         raise ConfigurationError(message)
     name = name_of(url)
     if "\x00" in name or not name.strip("/") or host_of(url) not in ("", "localhost"):
-        message = f'database {url.database!r} is no file\'s path; pass one, such as "sqlite:///lazycron.db"'
+        message = f'database {url.database!r} is not a file\'s path; pass one, such as "sqlite:///lazycron.db"'
         raise ConfigurationError(message)
 
 
@@ -105,10 +105,10 @@ def _open(url: URL) -> Engine:
 
 
 def _prepare_file(url: URL) -> Callable[..., None]:
-    """Make a file that is missing its owner's alone, and say which folder is missing.
+    """Create a missing file that only its owner can read, and name a folder that is missing.
 
-    SQLite gives the two files beside it the same mode. Asked at each connect: a folder that is
-    unmounted is an outage and no fault of the settings.
+    SQLite gives the two files beside it the same mode. This is checked at each connect: a folder
+    that is unmounted is an outage, not a wrong setting.
     """
     path = file_of(url).absolute()
     folder = path.parent
@@ -122,7 +122,7 @@ def _prepare_file(url: URL) -> Callable[..., None]:
             message = f"unable to open database file: the folder {folder} does not exist"
             raise sqlite3.OperationalError(message)
         if may_be_made:
-            with suppress(OSError):  # SQLite says why it cannot be made
+            with suppress(OSError):  # SQLite says why it cannot be created
                 # SQLite follows a link, even one that leads to no file yet.
                 os.close(os.open(path.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
@@ -132,11 +132,11 @@ def _prepare_file(url: URL) -> Callable[..., None]:
 def clone_engine(engine: Engine, url: URL | None = None) -> Engine:
     """Copy the app's engine: its way to connect and its pool's kind and size, READ COMMITTED.
 
-    The copy is known by `url`, where the app's own names a file by a relative path.
+    The copy has `url` instead of the app's own, which may name a file by a relative path.
 
-    The copy shares no connection with the app's, so nothing of an app-wide isolation level or of
-    a parent process's pool reaches lazycron. It pings a connection that has rested, whatever the
-    app's does: between two ticks a server may have been restarted.
+    The copy shares no connection with the app's, so neither an app-wide isolation level nor a
+    parent process's pool reaches lazycron. It pings a connection after a rest, whatever the app's
+    engine does: a server may restart between two ticks.
     """
     pool = engine.pool.recreate()
     own = Engine(pool, engine.dialect, url or engine.url, hide_parameters=engine.hide_parameters)
@@ -145,8 +145,8 @@ def clone_engine(engine: Engine, url: URL | None = None) -> Engine:
         return own
     _ping_after_a_rest(own)
     _make_sessions_read_committed(own)
-    # Once for each connection, after what the app does there; as an execution option it would be
-    # said at each use, past SQLAlchemy's translation of errors.
+    # Set once for each connection, after what the app does there. An execution option would set it
+    # at each use, where SQLAlchemy does not translate errors.
     level = _isolation(engine.url)
 
     @event.listens_for(own, "connect")
@@ -163,10 +163,10 @@ def _isolation(url: URL) -> IsolationLevel:
 
 
 def _ping_after_a_rest(engine: Engine) -> None:
-    """Ask a connection whether it is still there, unless it was used within the last second.
+    """Ping a connection, unless it was used within the last second.
 
     SQLAlchemy's own pre-ping asks before each use: one more round trip for each statement of a
-    tick, which is half of what a tick costs where the server is far away.
+    tick, half of a tick's cost where the server is far away.
     """
 
     def given_back(connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
@@ -185,7 +185,7 @@ def _ping_after_a_rest(engine: Engine) -> None:
         except engine.dialect.loaded_dbapi.Error:
             is_there = False
         if not is_there:
-            # All others were opened before; what is opened now is a new one.
+            # All others were opened before; what is opened now is new.
             raise InvalidatePoolError
 
     event.listen(engine, "checkin", given_back)
@@ -209,10 +209,10 @@ def _set_read_committed(connection: DBAPIConnection, record: object) -> None:
 
 
 def _begin_with_the_first_write(connection: sqlite3.Connection, record: object) -> None:
-    """Undo an app's own way of beginning transactions, be it autocommit or BEGIN by hand.
+    """Undo an app's own way of beginning transactions: autocommit, or a BEGIN that it sends itself.
 
-    The events with which apps write BEGIN themselves belong to their engine, not to its pool, so
-    a connection left in autocommit mode would write a run without its history.
+    The events with which apps send BEGIN belong to their engine, not to its pool. So a connection
+    left in autocommit mode would write a run without its history.
     """
     del record
     if sys.version_info >= (3, 12):
@@ -224,13 +224,13 @@ def _prefer_wal(connection: sqlite3.Connection, record: object) -> None:
     del record
     cursor = connection.cursor()
     try:
-        # Nothing is waited for: it may be the caller who holds the lock, in another connection.
+        # No wait: the caller may hold the lock, in another connection.
         cursor.execute("PRAGMA busy_timeout = 0")
         cursor.execute("PRAGMA journal_mode")
         if cursor.fetchone()[0] != "wal":
             cursor.execute("PRAGMA journal_mode=WAL")
     except sqlite3.OperationalError:
-        # Another connection is writing at this very moment; the next one to open switches.
+        # Another connection is writing right now; the next one to open switches.
         pass
     finally:
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")

@@ -36,7 +36,7 @@ def fault_of(error: Exception) -> Fault:
         return Fault.OTHER
     original = error.orig
     codes = _codes(original)
-    # SQLite has one number for too many things; other errors' texts may quote anything.
+    # SQLite has one number for too many things; the texts of other errors may quote anything.
     text = str(original) if isinstance(original, sqlite3.OperationalError) else ""
     if codes & BUSY or "is locked" in text:
         return Fault.BUSY
@@ -49,9 +49,9 @@ def fault_of(error: Exception) -> Fault:
 
 
 def said_by(error: BaseException) -> str:
-    """Say what kind of error it is, and of SQLite what it says itself, which names a file.
+    """Say what kind of error it is; an SQLite error's own text, which may name a file, is added.
 
-    A server's own words may name hosts and users, SQLAlchemy's the statement and its values.
+    A server's text may name hosts and users, SQLAlchemy's the statement and its values.
     """
     kind = type(error).__name__
     original = getattr(error, "orig", None)
@@ -59,12 +59,12 @@ def said_by(error: BaseException) -> str:
 
 
 def is_deadlock(error: Exception) -> bool:
-    """Tell whether a transaction was given up for another's sake, so that it may be tried again."""
+    """Tell whether a transaction lost against another one, so that it may be tried again."""
     return isinstance(error, DBAPIError) and bool(_codes(error.orig) & DEADLOCKS)
 
 
 def _codes(original: BaseException | None) -> set[object]:
-    # PyMySQL's errors have both: SQLSTATE says HY000 of a lock timeout.
+    # PyMySQL's errors have both: the SQLSTATE of a lock timeout is just HY000.
     return {getattr(original, "sqlstate", None), _number(original)}
 
 

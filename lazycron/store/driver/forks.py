@@ -1,10 +1,10 @@
-"""No child inherits an open SQLite file: before a fork connections that are idle are closed.
+"""No child inherits an open SQLite file: idle connections are closed before a fork.
 
-SQLite keeps its locks by process. A child that inherits an open file believes to hold the one that
-says "the log is in use". When the parent closes the file, it takes the write-ahead log away,
-and with it all that the child has committed (measured: 15 of 341 runs lost).
-A transaction that another thread is in at the fork stays the child's for good, whose writes then
-wait in vain: a process whose threads tick must not fork, but to exec.
+SQLite's locks belong to a process. A child that inherits an open file believes that it holds the
+lock that says "the log is in use". When the parent closes the file, it deletes the write-ahead log
+and all that the child has committed there (measured: 15 of 341 runs lost).
+If another thread is in a transaction at the fork, the child keeps it for ever, and its writes wait
+in vain: a process whose threads tick must not fork, except to exec.
 https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_across_a_fork_
 """
 
@@ -17,14 +17,14 @@ class Closes(Protocol):
     """What has connections, and opens new ones when it needs them."""
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
 
 
 _OPEN: "WeakSet[Closes]" = WeakSet()
 
 
 def close_before_forks(store: Closes) -> None:
-    """Close a store's idle connections before each fork of this process, while it lives."""
+    """Close a store's idle connections before each fork, as long as the store lives."""
     _OPEN.add(store)
 
 
@@ -33,6 +33,6 @@ def _close_all() -> None:
         store.close()
 
 
-# A server that forks in C, as uWSGI does, asks no hook; nothing of ours is open in its master.
+# A server that forks in C, as uWSGI does, calls no hook; its master has no connection of ours.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_close_all)

@@ -1,4 +1,4 @@
-"""Statements compiled once for a dialect, for the few that every run sends.
+"""The few statements that every run sends, compiled once for a dialect.
 
 SQLAlchemy compiles a statement once too, but binds, wraps and unwraps it at each execution.
 """
@@ -24,8 +24,8 @@ AnyRow = Any
 class _Compiled:
     """A statement's text, and how its values go in.
 
-    `fixed` are the values that are the statement's own, `varying` the parameters whose values are
-    processed, and `in_order` puts all values in order where the driver does not take them by name.
+    `fixed` are the statement's own values, `varying` the parameters whose values are processed.
+    `in_order` puts all values in order where the driver does not take them by name.
     """
 
     text: str
@@ -35,7 +35,7 @@ class _Compiled:
 
 
 class Prepared:
-    """One statement for one dialect, compiled at its first use; whoever builds it keeps it."""
+    """One statement for one dialect, compiled at its first use; its maker keeps it."""
 
     def __init__(self, statement: Statement, dialect: Dialect) -> None:
         self._statement = statement
@@ -55,7 +55,7 @@ class Prepared:
         return bound if compiled.in_order is None else compiled.in_order(bound)
 
     def read(self, row: Sequence[Any]) -> AnyRow:
-        """Return a row that the driver gave as the columns' types have it."""
+        """Return the driver's row with its values converted to the columns' types."""
         make, processors = self._results
         found = list(row)
         for position, process in processors:
@@ -66,7 +66,7 @@ class Prepared:
     def _compiled(self) -> _Compiled:
         compiled = self._statement.compile(dialect=self._dialect)
         assert isinstance(compiled, SQLCompiler)  # noqa: S101 - for the type checker
-        # The others are the statement's own, such as the names in an IN.
+        # The others are the statement's own, such as the names in an IN list.
         varying = {name for name, bind in compiled.binds.items() if bind.required}
         whole = compiled.construct_expanded_state(dict.fromkeys(varying))
         processors = {name: one for name, one in whole.processors.items() if callable(one)}
@@ -84,8 +84,8 @@ class Prepared:
 
     @cached_property
     def _results(self) -> tuple[Callable[[Sequence[Any]], AnyRow], Sequence[tuple[int, Process]]]:
-        # Not before a row is read: asking a statement without RETURNING for its columns makes its
-        # copies believe for ever that they have none.
+        # Not before a row is read: once a statement without RETURNING was asked for its columns,
+        # its copies have none for ever.
         if isinstance(self._statement, Select):
             columns = list(self._statement.selected_columns)
         else:
@@ -100,7 +100,7 @@ class Prepared:
 
 
 def _in_order(names: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any] | None:
-    """Return what puts values in order; None: this driver takes them by name."""
+    """Return what puts values in order; None if this driver takes them by name."""
     if names is None or len(names) > 1:
         return itemgetter(*names) if names else None
     return lambda values: tuple(values[name] for name in names)

@@ -1,4 +1,4 @@
-"""SQLAlchemy's private names; where one is missing, statements go the public way."""
+"""SQLAlchemy's private names; where one is missing, statements use the public way."""
 
 from typing import NoReturn
 
@@ -30,7 +30,7 @@ def may_send_past(engine: Engine, connection: Connection | None = None) -> bool:
     heard = engine.dialect.dispatch
     return not (
         engine._has_events  # noqa: SLF001
-        # The class does not have it in each version: without it, an app may well be listening.
+        # Not every version's class has it: without it, an app may be listening.
         or (connection is not None and getattr(connection, "_has_events", True))
         or engine._should_log_info()  # noqa: SLF001
         or heard.do_execute

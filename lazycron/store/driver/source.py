@@ -1,4 +1,4 @@
-"""What `database=` may be: checked when it is given, opened at the first use."""
+"""The value of `database=`: checked when it is given, opened at the first use."""
 
 import os
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ ENVIRONMENT = "LAZYCRON_DATABASE"
 class Source:
     """Where lazycron's own engine comes from: one database for good, in forks and after a close.
 
-    A relative path of SQLite's counts from the folder in which the LazyCron was made, whatever
-    folder the process is in at its first use.
+    A relative SQLite path starts at the folder in which the LazyCron was made, whatever folder the
+    process is in at its first use.
     """
 
     given: URL | Engine | None
@@ -28,7 +28,7 @@ class Source:
     def url(self) -> URL:
         """Return the URL with an absolute path; the environment's is read once.
 
-        Raises ConfigurationError where a relative path counts from a folder that was deleted.
+        Raises ConfigurationError where a relative path starts at a folder that was deleted.
         """
         if self.given is None:
             self.given = to_url(os.environ.get(ENVIRONMENT) or DEFAULT_DATABASE)
@@ -49,7 +49,7 @@ class Source:
 
 
 def check_database(database: object) -> Source:
-    """Return where the engine comes from; raises ConfigurationError for what is no database."""
+    """Return where the engine comes from; raises ConfigurationError for anything else."""
     source = Source(_checked(database), _folder())
     if source.given is not None:
         source.url()

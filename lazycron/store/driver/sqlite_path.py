@@ -1,4 +1,4 @@
-"""Which file an SQLite URL names, be it a path or a `file:` URI."""
+"""Which file an SQLite URL names, by a path or by a `file:` URI."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def is_in_memory(url: URL) -> bool:
 
 
 def host_of(url: URL) -> str:
-    """Return the host that a `file:` URI names; SQLite opens files of none and of `localhost`."""
+    """Return the host that a `file:` URI names; SQLite accepts only none and `localhost`."""
     name = (url.database or "").removeprefix(URI)
     return name[2:].partition("/")[0] if is_uri(url) and name.startswith("//") else ""
 
@@ -47,14 +47,14 @@ def file_of(url: URL) -> Path:
 
 
 def absolute(url: URL, folder: Path | None) -> URL:
-    """Return the URL with a relative path of SQLite's counted from a folder.
+    """Return the URL with a relative SQLite path made absolute from a folder.
 
     None is a folder that was deleted: then a relative path raises FileNotFoundError.
     """
     if url.get_backend_name() != "sqlite" or is_in_memory(url):
         return url
     path = file_of(url)
-    # As SQLAlchemy does it: `..` is taken out of the text, whatever link may stand before it.
+    # As SQLAlchemy does it: `..` is removed from the text, even after a link.
     whole = os.path.abspath(path if folder is None else folder / path)  # noqa: PTH100 - no link followed
     if whole == str(path):
         return url

@@ -1,8 +1,8 @@
 """One transaction of prepared statements, sent by the driver's own cursor.
 
-Claim, record and history, on one connection and in one transaction, take a third of the time so on
-SQLite. Errors stay SQLAlchemy's, and so do events and its log: where an app listens, statements go
-SQLAlchemy's whole way.
+On SQLite this way a claim, its record and its history in one transaction take a third of the time.
+Errors, events and the log stay SQLAlchemy's: where an app listens, statements go through all of
+SQLAlchemy.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ WithCursor = tuple[PoolProxiedConnection, DBAPICursor]
 
 
 class Kept:
-    """The connection that is kept, if one is: a second thread goes by the pool."""
+    """The connection that is kept, if there is one: a second thread uses the pool."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -37,20 +37,20 @@ class Transaction(Protocol):
         """Send a statement and return how many rows it found."""
 
     def one(self, statement: Prepared, values: Values) -> AnyRow | None:
-        """Send a statement and return the one row there may be, as the columns' types have it."""
+        """Send a statement and return its one row, if any, with the columns' types."""
 
     def all(self, statement: Prepared, values: Values) -> list[AnyRow]:
         """Send a statement and return its rows."""
 
     def commit(self) -> None:
-        """Commit; the next statement begins anew."""
+        """Commit; the next statement begins a new transaction."""
 
 
 class Transactions:
     """Begins one engine's transactions: `with transactions() as begun` commits, or rolls back.
 
-    On SQLite one connection is kept between two of them, where the pool has more than one and an
-    app does not listen to its being taken out and given back.
+    On SQLite one connection is kept between two of them, if the pool has more than one and the app
+    does not listen to check-outs and check-ins.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -78,18 +78,18 @@ class Transactions:
 
     @contextmanager
     def _pooled(self, *, commits: bool) -> Iterator[Transaction]:
-        # Not `begin()`, inside which nothing can be committed and begun anew.
+        # Not `begin()`: inside it a transaction cannot be committed and a new one begun.
         with self._engine.connect() as connection:
             yield self.on(connection)
             if commits:
                 connection.commit()
 
     def on(self, connection: Connection) -> Transaction:
-        """Return a transaction on a connection of this engine's, which somebody else ends."""
+        """Return a transaction on a connection of this engine, which the caller ends."""
         return OnConnection(connection)
 
     def close(self) -> None:
-        """Give back the connection that is kept; one that is in use is not kept any more."""
+        """Give back the connection that is kept; one in use is given back after its use."""
         kept, self._kept = self._kept, Kept(self._most_kept)
         kept.most = 0
         while kept.connections:
@@ -105,7 +105,7 @@ def _can_spare_one(pool: Pool) -> bool:
 
 
 class OnConnection:
-    """A transaction on a Connection of SQLAlchemy's, which knows when a server has gone away."""
+    """A transaction on SQLAlchemy's Connection, which knows when a server has gone away."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -116,7 +116,7 @@ class OnConnection:
         return self._send(statement, values)[0]
 
     def one(self, statement: Prepared, values: Values) -> AnyRow | None:
-        """Send a statement and return the one row there may be, as the columns' types have it."""
+        """Send a statement and return its one row, if any, with the columns' types."""
         found = self.all(statement, values)
         return found[0] if found else None
 
@@ -125,13 +125,13 @@ class OnConnection:
         return [statement.read(row) for row in self._send(statement, values, reads=True)[1]]
 
     def commit(self) -> None:
-        """Commit; the next statement begins anew."""
+        """Commit; the next statement begins a new transaction."""
         self._connection.commit()
 
     def _send(
         self, statement: Prepared, values: Values, *, reads: bool = False
     ) -> tuple[int, Sequence[Any]]:
-        """Return how many rows were found, and which, as the driver gives them."""
+        """Return how many rows were found, and the rows as the driver gives them."""
         given = statement.bind(values)
         connection = self._connection
         if not self._sends_past:
@@ -155,10 +155,10 @@ class OnConnection:
 
 
 class BareTransaction:
-    """A transaction on SQLite, past SQLAlchemy, and as a rule past its pool.
+    """A transaction on SQLite without SQLAlchemy and, as a rule, without its pool.
 
-    Beside a run's own statements, and their commit, a Connection's making, begin and close would
-    take a fifth of the time, and the pool's check-out and check-in a tenth.
+    Of a run's time, making, beginning and closing a Connection would take a fifth, and the pool's
+    check-out and check-in a tenth.
     """
 
     def __init__(self, engine: Engine, kept: Kept) -> None:
@@ -181,7 +181,7 @@ class BareTransaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Commit, after an error roll back, and let the connection go."""
+        """Commit, or roll back after an error, and let the connection go."""
         is_clean = False
         try:
             if kind is None:
@@ -194,10 +194,10 @@ class BareTransaction:
                 self._let_go(rolls_back=not is_clean)
 
     def _let_go(self, *, rolls_back: bool) -> None:
-        """Give the connection back; an app's pool may not roll back what it is given.
+        """Give the connection back, rolled back where asked: an app's pool may not do that.
 
-        The cursor is closed before: a statement that was not read to its end holds the write lock
-        for as long as anybody has the cursor, be it a traceback.
+        The cursor is closed first: a statement that was not read to its end holds the write lock
+        as long as anything, even a traceback, refers to the cursor.
         """
         try:
             if self._pooled.is_valid:
@@ -222,8 +222,8 @@ class BareTransaction:
         return int(self._cursor.rowcount)
 
     def one(self, statement: Prepared, values: Values) -> AnyRow | None:
-        """Send a statement and return the one row there may be, as the columns' types have it."""
-        # All of them: a statement with RETURNING is done only when it was read to its end.
+        """Send a statement and return its one row, if any, with the columns' types."""
+        # It reads all rows: a statement with RETURNING is done only when it was read to its end.
         found = self.all(statement, values)
         return found[0] if found else None
 
@@ -237,7 +237,7 @@ class BareTransaction:
         return [statement.read(row) for row in rows]
 
     def commit(self) -> None:
-        """Commit; the next statement begins anew."""
+        """Commit; the next statement begins a new transaction."""
         try:
             self._pooled.commit()
         except Exception as error:
@@ -253,7 +253,7 @@ class BareTransaction:
     def _translated(self, error: Exception, text: str | None) -> BaseException:
         """Return SQLAlchemy's error for a driver's, without the values.
 
-        A file's connection is never gone, but for one that somebody else has closed.
+        A file's connection is never gone, unless other code has closed it.
         """
         errors = self._dialect.loaded_dbapi.Error
         is_gone = isinstance(error, errors) and self._dialect.is_disconnect(error, None, None)
