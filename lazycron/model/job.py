@@ -49,10 +49,10 @@ class Job:
 class JobResult:
     """What became of a job.
 
-    `status` is "waiting", "running" or "dead". Once the row is gone it is the last run's ("ok"),
-    and "unknown" where neither row nor run exists (any more). `value` is what the function
-    returned, a text included. `message` is the last run's text; `error` is the same if the run
-    failed or was lost.
+    `status` is "waiting", "running" or "dead". Once the row is gone it is the last run's ("ok", or
+    "paused" if the job was discarded in the middle), and "unknown" where neither row nor run exists
+    (any more). `value` is what the function returned, a text included. `message` is the last run's
+    text; `error` is the same if the run failed or was lost.
     """
 
     status: str

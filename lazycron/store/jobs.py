@@ -36,6 +36,7 @@ from lazycron.store.driver.prepared import AnyRow
 from lazycron.store.driver.transaction import Transactions
 from lazycron.store.joining import Joining, unless_deadlocked
 from lazycron.store.settlements import CLAIM_OF_JOB, Abandoned, to_abandoned
+from lazycron.store.unfinished import TakingAway
 
 IS_JOB = or_(t.c.key.is_(null()), t.c.key != RECURRING)
 COLUMNS = (
@@ -132,14 +133,15 @@ MYSQLS = ("mariadb", "mysql")
 
 # A running job keeps its lease; when its run is recorded, that shows that it was asked for again.
 # Whether it runs must still be as it was seen.
+AS_SEEN = and_(
+    t.c.id == bindparam("p_id"),
+    t.c.key == bindparam("p_key"),
+    func.coalesce(t.c.lock_token, "") == bindparam("p_token"),
+    t.c.scheduled_for == bindparam("p_seen", type_=UTCDateTime),
+)
 REPLACE = (
     update(t)
-    .where(
-        t.c.id == bindparam("p_id"),
-        t.c.key == bindparam("p_key"),
-        func.coalesce(t.c.lock_token, "") == bindparam("p_token"),
-        t.c.scheduled_for == bindparam("p_seen", type_=UTCDateTime),
-    )
+    .where(AS_SEEN)
     .ordered_values(
         (t.c.arguments, bindparam("p_arguments")),
         (
@@ -168,6 +170,9 @@ REPLACE = (
         (t.c.progress_done, null()),
         (t.c.progress_total, null()),
     )
+)
+REPLACE_WAITING = TakingAway(
+    REPLACE, and_(AS_SEEN, t.c.lock_token.is_(null())), "Replaced by other arguments"
 )
 
 
@@ -198,10 +203,14 @@ RETRY = (
 )
 
 
-DISCARD = delete(t).where(
-    t.c.id == bindparam("p_id"),
-    IS_JOB,
-    or_(t.c.lock_token.is_(null()), t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime)),
+DISCARD = TakingAway(
+    delete(t),
+    and_(
+        t.c.id == bindparam("p_id"),
+        IS_JOB,
+        or_(t.c.lock_token.is_(null()), t.c.next_run_at <= bindparam("p_now", type_=UTCDateTime)),
+    ),
+    "Discarded",
 )
 
 
@@ -349,13 +358,14 @@ class Jobs:
         seen: datetime,
         arguments: str,
         due: datetime,
+        now: datetime,
     ) -> bool:
         """Give a job other arguments, if it is still claimed under this token, or waits (None).
 
         `seen` is what it was scheduled for when it was read. The new arguments get a later nominal
         time than any before, whenever they are due, and so another idempotency key.
         """
-        values = {
+        values: dict[str, object] = {
             "p_seen": seen,
             "p_scheduled_for": max(due, seen + MICROSECOND),
             "p_id": job_id,
@@ -366,9 +376,17 @@ class Jobs:
         }
 
         def replace(joined: Connection) -> bool:
+            if token is None:
+                return REPLACE_WAITING(joined, values, now) == 1
             return joined.execute(REPLACE, values).rowcount == 1
 
-        return self._joining(connection, replace)
+        def alone() -> bool:
+            with self._database.several() as own:
+                return replace(own)
+
+        return (
+            unless_deadlocked(alone) if connection is None else self._joining(connection, replace)
+        )
 
     def by_key(self, name: str, key: str, connection: Connection | None = None) -> JobRow | None:
         """Read the job that holds a key."""
@@ -412,7 +430,8 @@ class Jobs:
 
     def discard(self, job_id: int, now: datetime) -> bool:
         """Delete a job's row unless it is running; False where nothing was deleted."""
-        return self._database.write(DISCARD, {"p_id": job_id, "p_now": now}) == 1
+        with self._database.several() as connection:
+            return DISCARD(connection, {"p_id": job_id, "p_now": now}, now) == 1
 
     def any_due(self, names: Sequence[str], now: datetime, floor: datetime) -> bool:
         """Tell whether any of these tasks has a job that is due; before `floor` all is unknown."""

@@ -30,6 +30,7 @@ from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.driver.database import Database
 from lazycron.store.driver.prepared import AnyRow
+from lazycron.store.unfinished import TakingAway
 from lazycron.texts import counters_from_json, to_json
 
 BY_NAME = and_(t.c.name == bindparam("p_name"), t.c.key == RECURRING)
@@ -201,13 +202,17 @@ SEE = (
     )
     .values(seen_at=bindparam("p_now", type_=UTCDateTime))
 )
-FORGET_UNSEEN = delete(t).where(
-    t.c.key == RECURRING,
-    t.c.lock_token.is_(null()),
-    t.c.seen_at < bindparam("p_before", type_=UTCDateTime),
-    not_(t.c.name.in_(bindparam("p_names", expanding=True))),
+FORGET_UNSEEN = TakingAway(
+    delete(t),
+    and_(
+        t.c.key == RECURRING,
+        t.c.lock_token.is_(null()),
+        t.c.seen_at < bindparam("p_before", type_=UTCDateTime),
+        not_(t.c.name.in_(bindparam("p_names", expanding=True))),
+    ),
+    "Forgotten",
 )
-FORGET = delete(t).where(BY_NAME, t.c.lock_token.is_(null()))
+FORGET = TakingAway(delete(t), and_(BY_NAME, t.c.lock_token.is_(null())), "Forgotten")
 OTHERS = (
     select(t.c.id)
     .where(t.c.enabled == true(), not_(t.c.name.in_(bindparam("p_names", expanding=True))))
@@ -342,13 +347,15 @@ class Recurring:
         """Stamp `seen_at` of these tasks' rows that were last stamped before a moment."""
         self._database.write(SEE, {"p_names": names, "p_now": now, "p_before": before})
 
-    def forget(self, name: str) -> bool:
+    def forget(self, name: str, now: datetime) -> bool:
         """Delete a task's recurring row unless it is claimed."""
-        return self._database.write(FORGET, {"p_name": name}) == 1
+        with self._database.several() as connection:
+            return FORGET(connection, {"p_name": name}, now) == 1
 
-    def forget_unseen(self, names: Sequence[str], before: datetime) -> int:
-        """Delete other tasks' free recurring rows that no process has known since a moment."""
-        return self._database.write(FORGET_UNSEEN, {"p_names": names, "p_before": before})
+    def forget_unseen(self, names: Sequence[str], before: datetime, now: datetime) -> int:
+        """Delete other tasks' free recurring rows that no code has known since a moment."""
+        with self._database.several() as connection:
+            return FORGET_UNSEEN(connection, {"p_names": names, "p_before": before}, now)
 
     def due_beside(self, names: Sequence[str], due: datetime) -> list[str]:
         """Read which other tasks than these have a row or a job that is due and free."""

@@ -141,7 +141,7 @@ class Sync:
         if task.schedule is None:
             # The task has lost its schedule and is now only enqueued: its recurring row is useless.
             if row is not None and first:
-                self._store.recurring.forget(task.name)
+                self._store.recurring.forget(task.name, now)
             return False
         if row is None:
             return self._make(task, now)
@@ -188,7 +188,7 @@ class Sync:
         if any(row.seen_at is None or row.seen_at < before for row in rows.values()):
             self._store.recurring.see(self._store.names, now, before)
         if self._forget_at is None or self._monotonic() >= self._forget_at:
-            self._store.recurring.forget_unseen(self._store.names, now - UNSEEN_LIFE)
+            self._store.recurring.forget_unseen(self._store.names, now - UNSEEN_LIFE, now)
             self._forget_at = self._monotonic() + FORGET_AFTER
 
 

@@ -183,6 +183,7 @@ def _replace(store: Jobs, connection: Any, call: _Call, held: JobRow, key: str) 
         seen=held.scheduled_for,
         arguments=call.snapshot,
         due=call.due,
+        now=call.now,
     ):
         return None
     seen = read_arguments(call.snapshot)

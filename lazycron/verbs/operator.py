@@ -126,7 +126,7 @@ def forget(parts: Parts, name: Name) -> None:
         message = f"{name} is registered, so its row would come back; disable it instead"
         raise ConfigurationError(message)
     row_of(parts, name)
-    if not parts.store.recurring.forget(name):
+    if not parts.store.recurring.forget(name, parts.reference.now()):
         message = f"{name} is running; release it first"
         raise BusyError(message)
     parts.refresh_state()

@@ -406,7 +406,7 @@ def test_run_now_makes_a_row_that_somebody_forgot(cron: LazyCron, clock: ManualC
     """Within the minute in which this process does not compare rows and tasks."""
     cron.task(every="minute", name="minute")(lambda: None)
     cron.run_due()
-    assert cron._parts.store.recurring.forget("minute")
+    assert cron._parts.store.recurring.forget("minute", START)
     clock.tick(1)
     result = cron.run_now("minute")
     assert result is not None

@@ -27,7 +27,7 @@ from lazycron.web.threads import MOST_THREADS
 from lazycron.web.threads import Visit as UrlVisit
 from lazycron.wsgi import Environ, StartResponse
 from lazycron.wsgi import LazyCronMiddleware as Wsgi
-from tests.conftest import SECRET, MakeCron
+from tests.conftest import SECRET, START, MakeCron
 from tests.edges import (
     DEADLINE,
     Gate,
@@ -349,7 +349,7 @@ def test_a_row_deleted_by_hand_is_made_again_within_two_minutes(
     cron.task(every="hour", name="hourly")(lambda: None)
     visit = visitor(cron)
     visit()
-    cron._parts.store.recurring.forget("hourly")
+    cron._parts.store.recurring.forget("hourly", START)
     for _ in range(2):
         clock.tick(61)
         visit()

@@ -1,9 +1,10 @@
-"""One statement at a time, each a transaction of its own."""
+"""Statements of one's own, as a rule each a transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Delete, Engine, Executable, Insert, Update
+from sqlalchemy import Connection, Delete, Engine, Executable, Insert, Update
 from sqlalchemy.exc import IntegrityError
 
 from lazycron.store.driver.prepared import AnyRow
@@ -19,6 +20,15 @@ class Database:
     def dialect(self) -> str:
         """What SQLAlchemy calls this kind of database."""
         return self.engine.dialect.name
+
+    @contextmanager
+    def several(self) -> Iterator[Connection]:
+        """Begin a transaction of several statements, which is committed at the end of a block."""
+        with self.engine.connect() as connection:
+            if self.dialect == "postgresql":  # else in autocommit mode
+                connection.execution_options(isolation_level="READ COMMITTED")
+            with connection.begin():
+                yield connection
 
     def write(self, statement: Update | Delete | Insert, values: Mapping[str, Any]) -> int:
         """Send a statement and commit; return how many rows it found."""
