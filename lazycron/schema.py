@@ -27,6 +27,10 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from lazycron.schedules.shaped import TEXT_LENGTH
 
 NAME_LENGTH = 191
+# What a moment is read as that was edited by hand and is none: an error would stop the rows beside
+# it, too. No moment of lazycron's own is as late, and there is time after it to reckon with.
+UNREADABLE = datetime(9500, 1, 1, tzinfo=UTC)
+FIRST, LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC)
 
 
 class UTCDateTime(TypeDecorator[datetime]):
@@ -107,8 +111,12 @@ _TO_DRIVER: Mapping[str, Callable[[datetime | None], Any]] = {
 def _from_driver(value: datetime | str | None) -> datetime | None:
     if value is None:
         return None
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (AttributeError, ValueError, OverflowError):
+        return UNREADABLE
+    return moment if FIRST <= moment < LAST else UNREADABLE
 
 
 # Names and keys are compared byte by byte: MariaDB's default collation takes "a" for "A".

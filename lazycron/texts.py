@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+MOST_COUNT = 10**12
 MESSAGE_LENGTH = 480
 ERROR_LENGTH = 16_000
 SHOWN_LENGTH = 120
@@ -100,7 +101,12 @@ def counters_from_json(text: str | None) -> dict[str, int]:
     found = readable_json(text)
     if not isinstance(found, dict):
         return {}
-    return {name: count for name, count in found.items() if isinstance(count, int)}
+    return {name: count for name, count in found.items() if _is_count(count)}
+
+
+def _is_count(value: object) -> bool:
+    """Tell whether a value can be counted on: it stays short, and a length of time in seconds."""
+    return type(value) is int and 0 <= value < MOST_COUNT
 
 
 def shown(value: object) -> str:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 
 from lazycron.model.settle import RECURRING, Claim, State, Status
-from lazycron.schema import UTCDateTime
+from lazycron.schema import UNREADABLE, UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.driver.prepared import AnyRow
 from lazycron.texts import counters_from_json
@@ -57,6 +57,14 @@ CLAIMED_COLUMNS = (
 def new_token() -> str:
     """Return a random id that no other claim has."""
     return secrets.token_hex(16)
+
+
+def readable(moment: datetime | None, instead: datetime) -> datetime:
+    """Return a claimed row's moment, or another one if it was edited by hand beyond use.
+
+    So the record of the run repairs the row.
+    """
+    return instead if moment is None or moment == UNREADABLE else moment
 
 
 def is_known(names: Sequence[str]) -> ColumnElement[bool]:
@@ -214,7 +222,7 @@ class Claiming:
             key=row.key,
             token=stamp.token,
             schedule=row.schedule_now,
-            scheduled_for=row.scheduled_for,
+            scheduled_for=readable(row.scheduled_for, stamp.start),
             started_at=stamp.start,
             lease_until=stamp.start + self._leases[row.name],
             trigger=stamp.trigger,

@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from lazycron.model.settle import RECURRING
 from lazycron.model.values import readable_value
-from lazycron.schema import UTCDateTime
+from lazycron.schema import UNREADABLE, UTCDateTime
 from lazycron.schema import scheduled_task as t
 from lazycron.store.driver.database import Database
 from lazycron.store.driver.prepared import AnyRow
@@ -68,6 +68,12 @@ class TaskRow:
     def schedule_now(self) -> str:
         """The schedule that applies: the operator's override, else the code's."""
         return self.schedule_override or self.schedule or ""
+
+    @property
+    def readable(self) -> bool:
+        """Whether its due time is a moment that can be reckoned with."""
+        moments = (self.next_run_at, self.scheduled_for, self.created_at, self.last_run_at)
+        return UNREADABLE not in moments
 
     @property
     def running(self) -> bool:

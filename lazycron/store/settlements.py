@@ -28,7 +28,7 @@ from sqlalchemy import (
 from lazycron.model.settle import RECURRING, Claim, Ending, Settlement, State
 from lazycron.schema import UTCDateTime
 from lazycron.schema import scheduled_task as t
-from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW, is_known
+from lazycron.store.claims import CLAIMED_COLUMNS, OURS, SCHEDULE_NOW, is_known, readable
 from lazycron.store.driver.prepared import AnyRow, Prepared
 from lazycron.texts import counters_from_json, to_json
 
@@ -213,8 +213,8 @@ def to_abandoned(row: AnyRow) -> Abandoned:
         key=row.key,
         token=row.lock_token,
         schedule=row.schedule_now,
-        scheduled_for=row.scheduled_for,
-        started_at=row.last_run_at,
+        scheduled_for=readable(row.scheduled_for, row.next_run_at),
+        started_at=readable(row.last_run_at, row.next_run_at),
         lease_until=row.next_run_at,
         trigger=row.last_trigger,
         attempt=row.attempts,

@@ -59,6 +59,13 @@ def _database(parts: Parts) -> list[Problem]:
     except DatabaseError as error:
         return [Problem("database", f"the database cannot be used ({said_by(error)})")]
     found = [Problem("database_settings", text, "warning") for text in advice]
+    unreadable = [row.name for row in rows if not row.readable]
+    if unreadable:
+        text = (
+            f"rows with a moment that cannot be read: {some(unreadable)}; somebody edited them: "
+            "delete the row, and the next tick makes it again"
+        )
+        found.append(Problem("unreadable_rows", text, "error"))
     found += _revision(revision)
     if parts.facts.replaced_at is not None:
         text = (

@@ -142,7 +142,7 @@ def status_of(
 def _by_row(plain: TaskStatus, row: TaskRow, why: Why, now: datetime) -> TaskStatus:
     return replace(
         plain,
-        next=None if row.running else row.next_run_at,
+        next=row.next_run_at if row.readable and not row.running else None,
         last=row.last_run_at,
         status=row.last_status,
         message=row.last_message,

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from sqlalchemy import URL, Engine, PoolProxiedConnection, create_engine, event, make_url
@@ -14,8 +15,10 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from lazycron.errors import ConfigurationError
+from lazycron.schema import UNREADABLE
 from lazycron.store.driver.sqlite_path import file_of, host_of, is_in_memory, name_of
 
+TIMESTAMPTZ = 1184
 ASYNC_DRIVERS = {"aiosqlite", "asyncpg", "psycopg_async", "aiomysql", "asyncmy"}
 DEFAULT_DRIVERS = {
     "postgresql": "postgresql+psycopg",
@@ -206,6 +209,28 @@ def _set_read_committed(connection: DBAPIConnection, record: object) -> None:
     cursor.execute("SET DateStyle TO ISO")
     cursor.close()
     connection.commit()
+    adapters = getattr(connection, "adapters", None)
+    if adapters is not None:  # psycopg
+        adapters.register_loader("timestamptz", _loader(adapters.get_loader(TIMESTAMPTZ, 0)))
+
+
+@cache
+def _loader(usual: Any) -> Any:  # noqa: ANN401 - psycopg's, which may be missing
+    """Return what reads moments that Python has no value for: infinity, or after the year 9999."""
+
+    class Loader:
+        format = usual.format
+
+        def __init__(self, oid: int, context: Any = None) -> None:  # noqa: ANN401 - as above
+            self._usual = usual(oid, context)
+
+        def load(self, data: Any) -> Any:  # noqa: ANN401 - as above
+            try:
+                return self._usual.load(data)
+            except Exception:  # noqa: BLE001 - one of psycopg's
+                return UNREADABLE
+
+    return Loader
 
 
 def _begin_with_the_first_write(connection: sqlite3.Connection, record: object) -> None:
