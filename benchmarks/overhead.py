@@ -24,7 +24,7 @@ from lazycron import LazyCron
 from lazycron.asgi import App as Asgi
 from lazycron.asgi import LazyCronMiddleware as AsgiMiddleware
 from lazycron.asgi import Message, Receive, Scope, Send
-from lazycron.web.look import watcher_of
+from lazycron.web.watcher import watcher_of
 from lazycron.wsgi import App as Wsgi
 from lazycron.wsgi import Environ, StartResponse
 from lazycron.wsgi import LazyCronMiddleware as WsgiMiddleware

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from lazycron.app import LazyCron
 from lazycron.web.endpoint import Endpoint, Reply, Request, Waiting
-from lazycron.web.look import Watcher, bridge_to
 from lazycron.web.mount import Everything, Mount, TickIn, to_mount
 from lazycron.web.threads import Loop, Report, Visitor
+from lazycron.web.watcher import Watcher, bridge_to
 
 logger = logging.getLogger("lazycron")
 

@@ -29,7 +29,7 @@ def serve(address: str) -> None:
     """Fork for each command, until killed."""
     import alembic.command  # noqa: F401 - what the command imports is imported here, once
 
-    import lazycron.cli.verbs  # noqa: F401
+    import lazycron.cli.command  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:

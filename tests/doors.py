@@ -12,7 +12,7 @@ from typing import Any
 
 from lazycron import LazyCron, Run
 from lazycron.asgi import App, LazyCronMiddleware, Message, Receive, Scope, Send
-from lazycron.web.look import watcher_of
+from lazycron.web.watcher import watcher_of
 from tests.processes import Wire
 
 ROOT = Path(__file__).parent.parent

@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 from lazycron import LazyCron
 from lazycron.asgi import App as Asgi
 from lazycron.asgi import Message, Receive, Scope, Send
-from lazycron.web.look import watcher_of
+from lazycron.web.watcher import watcher_of
 from lazycron.wsgi import App as Wsgi
 from lazycron.wsgi import Environ, StartResponse
 

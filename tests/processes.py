@@ -20,7 +20,7 @@ CONTEXT.set_forkserver_preload(
         "pytest",
         "alembic.command",
         "lazycron.asgi",
-        "lazycron.cli.verbs",
+        "lazycron.cli.command",
         "lazycron.testing",
         "psycopg",
         "pymysql",

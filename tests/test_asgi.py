@@ -22,7 +22,7 @@ from lazycron import LazyCron
 from lazycron.asgi import App, LazyCronMiddleware, Message, Receive, Scope, Send
 from lazycron.clock import SystemClock
 from lazycron.testing import ManualClock
-from lazycron.web.look import Watcher, watcher_of
+from lazycron.web.watcher import Watcher, watcher_of
 from tests.conftest import MakeCron
 from tests.edges import (
     DEADLINE,

@@ -25,7 +25,7 @@ from lazycron.store import Fault, Stamp, fault_of
 from lazycron.store.driver import engine as engine_module
 from lazycron.store.driver.engine import open_engine
 from lazycron.testing import ManualClock
-from lazycron.web.look import watcher_of
+from lazycron.web.watcher import watcher_of
 from tests.conftest import START, MakeCron, empty
 from tests.doors import hello, request
 from tests.processes import PATIENCE

@@ -33,7 +33,7 @@ from lazycron.clock import SystemClock
 from lazycron.migrate import HEAD
 from lazycron.schema import metadata, task_run
 from lazycron.store.driver.engine import open_engine
-from lazycron.web.look import watcher_of
+from lazycron.web.watcher import watcher_of
 from tests.conftest import MakeCron, empty
 from tests.processes import PATIENCE, Child, Wire, children
 from tests.tables import put_rows, row_of, set_row, statuses, text_of

@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import URL, Engine, ExceptionContext, create_engine, event, select, update
 
 from lazycron import Budget, LazyCron, locks
-from lazycron.cli.verbs import lazycron
+from lazycron.cli.command import lazycron
 from lazycron.clock import SystemClock
 from lazycron.model.settle import Claim, Settlement
 from lazycron.schema import scheduled_task, task_run

@@ -99,7 +99,7 @@ wsgi = Wsgi(bare_wsgi, cron)
 
 if os.environ.get("PARENT_USES"):
     # What --preload must not share: a parent that has ticked before it forks.
-    from lazycron.web.look import watcher_of
+    from lazycron.web.watcher import watcher_of
     watcher_of(cron).tick(None).result(10)
     (here / "parent.threads").write_text(str(os.getpid()))
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from lazycron import LazyCron
 from lazycron.statefile import State
 from lazycron.testing import ManualClock
-from lazycron.web.look import Watcher, watcher_of
+from lazycron.web.watcher import Watcher, watcher_of
 from tests.conftest import START, MakeCron
 from tests.watching import watch
 

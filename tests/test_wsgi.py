@@ -15,7 +15,7 @@ from sqlalchemy import URL
 
 from lazycron import LazyCron
 from lazycron.testing import ManualClock
-from lazycron.web.look import Watcher, watcher_of
+from lazycron.web.watcher import Watcher, watcher_of
 from lazycron.wsgi import App, Environ, LazyCronMiddleware, StartResponse
 from tests.conftest import MakeCron
 from tests.edges import (

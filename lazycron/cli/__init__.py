@@ -6,7 +6,7 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    from lazycron.cli.verbs import lazycron
+    from lazycron.cli.command import lazycron
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

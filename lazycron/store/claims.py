@@ -1,4 +1,4 @@
-"""Claim, renew, record and bury: each a conditional UPDATE whose row count is the answer."""
+"""Claim, renew and checkpoint: each a conditional UPDATE whose row count is the answer."""
 
 import secrets
 from collections.abc import Mapping, Sequence

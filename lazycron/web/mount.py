@@ -10,8 +10,8 @@ from lazycron.app import LazyCron
 from lazycron.errors import ConfigurationError
 from lazycron.texts import shown
 from lazycron.web.endpoint import Endpoint, Waiting
-from lazycron.web.look import Watcher, watcher_of
 from lazycron.web.threads import Visitor
+from lazycron.web.watcher import Watcher, watcher_of
 
 logger = logging.getLogger("lazycron")
 

@@ -14,7 +14,7 @@ from sqlalchemy import URL, create_engine, select
 
 from lazycron import LazyCron, Run
 from lazycron.cli import output
-from lazycron.cli.verbs import lazycron
+from lazycron.cli.command import lazycron
 from lazycron.schema import lazycron_action
 from lazycron.testing import ManualClock
 from tests.conftest import MakeCron
@@ -80,7 +80,7 @@ def test_list_shows_each_task_with_its_schedule_and_when_it_is_next(call: Call) 
 def test_list_on_a_terminal_draws_a_table(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same facts in fewer columns; brackets in a message are no markup."""
     monkeypatch.setattr(output, "on_terminal", lambda: True)
-    monkeypatch.setattr("lazycron.cli.overview.on_terminal", lambda: True)
+    monkeypatch.setattr("lazycron.cli.read.on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     call("disable", "nightly")
     shown = call("list").stdout
@@ -238,7 +238,7 @@ def test_what_is_late_has_a_word_and_a_colour(
     clock.tick("3d")
     assert "due, late" in call("list").stdout
     monkeypatch.setattr(output, "on_terminal", lambda: True)
-    monkeypatch.setattr("lazycron.cli.overview.on_terminal", lambda: True)
+    monkeypatch.setattr("lazycron.cli.read.on_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)

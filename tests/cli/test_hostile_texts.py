@@ -15,10 +15,10 @@ from sqlalchemy import URL, create_engine, update
 
 import lazycron.cli as command_line
 from lazycron import LazyCron, Retry, Run
-from lazycron.cli import output, overview
+from lazycron.cli import output
+from lazycron.cli.command import lazycron
 from lazycron.cli.logs import Warnings
 from lazycron.cli.progress import Lines
-from lazycron.cli.verbs import lazycron
 from lazycron.model.values import write_value
 from lazycron.schema import scheduled_task as t
 from lazycron.schema import task_run as r
@@ -153,7 +153,7 @@ def test_no_verb_prints_what_a_terminal_obeys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As lines and tables, and as JSON."""
-    for module in (output, overview):
+    for module in (output, read):
         monkeypatch.setattr(module, "on_terminal", lambda: drawn)
     for words in VERBS:
         assert obeyed(call(*words)) == [], words

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from sqlalchemy import URL
 
 from lazycron import Budget, LazyCron, Retry, Run
+from lazycron.cli.command import lazycron
 from lazycron.cli.jobs import HEADINGS
-from lazycron.cli.verbs import lazycron
 from lazycron.testing import ManualClock
 from tests.cli.test_cli import actions
 from tests.conftest import MakeCron

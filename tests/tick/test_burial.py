@@ -14,7 +14,7 @@ from lazycron.errors import LeaseLostError
 from lazycron.model.settle import Status
 from lazycron.testing import ManualClock
 from lazycron.tick.leases import Lease
-from lazycron.web.look import watcher_of
+from lazycron.web.watcher import watcher_of
 from tests.conftest import SECRET, START, MakeCron
 from tests.processes import Child, Wire
 from tests.scenes import claim, claim_by_name, row_of, seconds, settled, statuses

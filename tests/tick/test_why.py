@@ -15,7 +15,7 @@ from lazycron.schema import metadata
 from lazycron.testing import ManualClock
 from lazycron.tick.why import Reason
 from lazycron.verbs.operator import note_action
-from lazycron.web.look import watcher_of
+from lazycron.web.watcher import watcher_of
 from tests.conftest import MakeCron
 from tests.scenes import claim_by_name
 from tests.tables import put_rows

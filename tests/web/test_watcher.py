@@ -20,11 +20,11 @@ from lazycron import Budget, LazyCron
 from lazycron.asgi import LazyCronMiddleware as Asgi
 from lazycron.asgi import Receive, Scope, Send
 from lazycron.testing import ManualClock
-from lazycron.web import look as trigger_module
-from lazycron.web.look import Watcher, watcher_of
+from lazycron.web import watcher as watcher_module
 from lazycron.web.mount import TickIn
 from lazycron.web.threads import MOST_THREADS
 from lazycron.web.threads import Visit as UrlVisit
+from lazycron.web.watcher import Watcher, watcher_of
 from lazycron.wsgi import Environ, StartResponse
 from lazycron.wsgi import LazyCronMiddleware as Wsgi
 from tests.conftest import SECRET, START, MakeCron
@@ -129,7 +129,7 @@ def test_the_state_file_is_looked_at_once_a_second_and_the_database_once_a_minut
     cron: LazyCron, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four requests a second for 130 seconds, with nothing due for an hour."""
-    monkeypatch.setattr(trigger_module, "HEAD_START", 0)
+    monkeypatch.setattr(watcher_module, "HEAD_START", 0)
     cron.task(every="hour", name="hourly")(lambda: None)
     visit, state_file = visitor(cron), str(cron._parts.statefile.path)
     visit()
@@ -596,7 +596,7 @@ def test_a_hit_in_the_head_start_of_anothers_tick_shares_it(
         asleep.set()
         awake.wait(DEADLINE)
 
-    monkeypatch.setattr("lazycron.web.look.time.sleep", head_start)
+    monkeypatch.setattr("lazycron.web.watcher.time.sleep", head_start)
     first = watcher.tick(None)
     assert asleep.wait(DEADLINE)
     assert watcher.tick(None) is first
@@ -970,7 +970,7 @@ def test_a_look_that_has_only_its_head_start_begins_no_run_after_a_drain(
         asleep.set()
         awake.wait(DEADLINE)
 
-    monkeypatch.setattr("lazycron.web.look.time.sleep", head_start)
+    monkeypatch.setattr("lazycron.web.watcher.time.sleep", head_start)
     call_wsgi(Wsgi(hello_wsgi, cron), environ_of("/"))
     assert asleep.wait(DEADLINE)
     monkeypatch.undo()

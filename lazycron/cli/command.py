@@ -2,7 +2,7 @@
 
 import click
 
-from lazycron.cli import jobs, once, operator, overview, run
+from lazycron.cli import jobs, once, operator, read, run
 from lazycron.cli.session import Session, Verbs
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -33,5 +33,5 @@ def lazycron(context: click.Context, *, app: str | None, traceback: bool) -> Non
     context.call_on_close(context.obj.close)
 
 
-for verb in (*run.VERBS, *overview.VERBS, *jobs.VERBS, *once.VERBS, *operator.VERBS):
+for verb in (*run.VERBS, *read.VERBS, *jobs.VERBS, *once.VERBS, *operator.VERBS):
     lazycron.add_command(verb)
