@@ -15,7 +15,7 @@ from sqlalchemy import URL, create_engine, update
 
 import lazycron.cli as command_line
 from lazycron import LazyCron, Retry, Run
-from lazycron.cli import output
+from lazycron.cli import output, read
 from lazycron.cli.command import lazycron
 from lazycron.cli.logs import Warnings
 from lazycron.cli.progress import Lines
