@@ -431,6 +431,7 @@ def test_another_root_path_is_learned_from_a_request_at_which_a_look_is_due(
     """Before its own path is compared: an app mounted twice answers below both."""
     token = cron.cron_token
     assert site.get(f"/a/lazycron/{token}", root_path="/a").status == 200
+    assert site.get("/a/", root_path="/a").status == 200  # a visitor's look
     assert site.get(f"/b/lazycron/{token}", root_path="/b").status == 404
     clock.tick(1)
     assert site.get(f"/b/lazycron/{token}", root_path="/b").status == 200
