@@ -64,7 +64,7 @@ def test_any_printable_text_is_a_key(key: str) -> None:
         ({"run_at": datetime(2026, 1, 1)}, ValueError, "no time zone"),  # noqa: DTZ001
         ({"run_at": datetime(1969, 1, 1, tzinfo=UTC)}, ScheduleError, "from 1970 to 9000"),
         ({"run_at": datetime(9999, 1, 1, tzinfo=UTC)}, ScheduleError, "from 1970 to 9000"),
-        ({"run_at": "noon"}, TypeError, "no moment"),
+        ({"run_at": "noon"}, TypeError, "is not a moment"),
         ({"delay": 1, "run_at": START}, ConfigurationError, "exclude each other"),
         ({"connection": 1, "on_commit": print}, ConfigurationError, "exclude each other"),
         ({"on_commit": 1}, ConfigurationError, "takes a callback"),
