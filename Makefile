@@ -45,7 +45,7 @@ pythons:
 # What `tools/oldest.py` reads as the lower bounds, and pytest as it is now.
 oldest:
 	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) tools/oldest.py) pytest
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $$($(PYTHON) tools/oldest.py) hypothesis pytest
 	$(OLDEST)/bin/python -m pytest -p no:cacheprovider $(or $(ARGS),tests/store)
 
 # No cache for lint-imports: its cache does not see that a module has come into being.

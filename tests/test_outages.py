@@ -649,7 +649,9 @@ def test_a_checkpoint_in_the_tasks_own_write_transaction_says_what_holds_it_up(
     cron.run_due("cli", budget=Budget(1, 20))
     once, checkpoint = (run.message for run in cron.history("work"))
     assert checkpoint is not None
-    assert checkpoint.startswith("BusyError: the checkpoint could not be stored: somebody else")
+    assert checkpoint.startswith(
+        "BusyError: the checkpoint could not be stored: another connection"
+    )
     assert once is not None
     assert once.startswith("BusyError: another connection holds the database's lock")
     assert "register the key in that one with connection=, or before it begins" in once

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from sqlalchemy import URL, create_engine, make_url, select
@@ -31,7 +32,8 @@ def test_a_url_names_one_file(given: str, file: str, whole: str) -> None:
     """A path, or a URI where the query says so."""
     url = make_url(given)
     assert file_of(url) == Path(file)
-    assert absolute(url, Path("/here")).database == whole
+    # SQLAlchemy 2.1 decodes a URL's path, 2.0 leaves that to SQLite.
+    assert unquote(absolute(url, Path("/here")).database or "") == unquote(whole)
     assert absolute(url, Path("/here")).query == url.query
 
 

@@ -1,11 +1,11 @@
 """Statements of one's own, as a rule each a transaction."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Delete, Engine, Executable, Insert, Update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from lazycron.store.driver.prepared import AnyRow
 
@@ -24,11 +24,21 @@ class Database:
     @contextmanager
     def several(self) -> Iterator[Connection]:
         """Begin a transaction of several statements, which is committed at the end of a block."""
-        with self.engine.connect() as connection:
-            if self.dialect == "postgresql":  # else in autocommit mode
-                connection.execution_options(isolation_level="READ COMMITTED")
-            with connection.begin():
+        if self.dialect != "postgresql":
+            with self.engine.begin() as connection:
                 yield connection
+            return
+        # These connections are in autocommit mode. An execution option would leave them with the
+        # isolation level of the app's engine when the pool takes them back.
+        with self.engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN")
+            try:
+                yield connection
+            except BaseException:
+                with suppress(SQLAlchemyError):
+                    connection.exec_driver_sql("ROLLBACK")
+                raise
+            connection.exec_driver_sql("COMMIT")
 
     def write(self, statement: Update | Delete | Insert, values: Mapping[str, Any]) -> int:
         """Send a statement and commit; return how many rows it found."""
