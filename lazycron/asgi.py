@@ -68,17 +68,26 @@ def LazyCronMiddleware(  # noqa: N802 - named as every framework's middleware is
 
     async def middleware(scope: Scope, receive: Receive, send: Send) -> object:
         nonlocal mine, monotonic
-        # Every request pays for these lines.
-        if monotonic() >= watcher.look_again_at or scope.get("path") in mine:
-            mine = edge.learn(scope)
-            monotonic = cron.settings.clock.monotonic  # configure() may have changed it
-            return await edge.serve(scope, receive, send)
-        returned = await app(scope, receive, send)
-        if watcher.is_woken:
-            await edge.look_after(scope)
-        return returned
+        # No `get`: every request pays for what stands here (measured: a third of it).
+        try:
+            if monotonic() >= watcher.look_again_at or scope["path"] in mine:
+                raise _Aside  # a jump
+        except LookupError:
+            pass  # also a KeyError: a lifespan has no path
+        else:
+            returned = await app(scope, receive, send)
+            if watcher.is_woken:
+                await edge.look_after(scope)
+            return returned
+        mine = edge.learn(scope)
+        monotonic = cron.settings.clock.monotonic  # configure() may have come since
+        return await edge.serve(scope, receive, send)
 
     return middleware
+
+
+class _Aside(LookupError):  # noqa: N818 - not an error
+    """This request needs a second look."""
 
 
 class _Edge:
