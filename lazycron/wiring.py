@@ -214,7 +214,7 @@ def wire(
         pruning=Pruning(
             store, clock.monotonic, keep_runs=settings.keep_runs, keep_age=settings.keep_age
         ),
-        deciding=Deciding(registry, store, why),
+        deciding=Deciding(registry, store, why, facts),
         missed=Missed(store, registry, logfile),
         make_tables=make_tables,
     )

@@ -30,6 +30,7 @@ from lazycron.store.once import OnceKeys
 from lazycron.store.probe import Probe
 from lazycron.store.recurring import Recurring, TaskRow
 from lazycron.store.settlements import Abandoned, Changed, Lost, Recorded
+from lazycron.store.shared import READ_ONE as READ_SETTING
 from lazycron.store.shared import Shared
 from lazycron.store.statements import CLOCKS, DIALECTS, PLACES, Statements
 
@@ -61,6 +62,7 @@ class Store:
         kind = DIALECTS.get(database.dialect, Portable)
         self._dialect = kind(self._begin.prepare)
         self._clock = CLOCKS.get(database.dialect)
+        self._setting = self._begin.prepare(READ_SETTING)
         self._known = Statements(self._dialect, self._clock, {})
         if self.is_sqlite:
             close_before_forks(self)
@@ -93,6 +95,12 @@ class Store:
         query = self.engine.url.query.items()
         chosen = [(name, value) for name, value in sorted(query) if not SECRET.search(name)]
         return f"{self.database}?{chosen}" if chosen and not self.is_sqlite else self.database
+
+    def setting(self, name: str) -> str | None:
+        """Read a setting that all hosts share, by the driver's own cursor: ticks ask for one."""
+        with self._begin.reading() as begun:
+            row = begun.one(self._setting, {"p_name": name})
+        return None if row is None else str(row.value)
 
     def installation(self, installation_id: str) -> str:
         """Return what tells this installation's files from those of others, copies of it included.

@@ -2,6 +2,7 @@
 
 from lazycron.model.registry import Registry
 from lazycron.model.report import Decision, Decisions
+from lazycron.process import Facts
 from lazycron.store import Store
 from lazycron.tick.tick import Tick
 from lazycron.tick.why import Why
@@ -12,10 +13,11 @@ UNBOUND = "it is due, but no code of this process has it; it runs where its code
 class Deciding:
     """Puts a tick's decisions into words."""
 
-    def __init__(self, registry: Registry, store: Store, why: Why) -> None:
+    def __init__(self, registry: Registry, store: Store, why: Why, facts: Facts) -> None:
         self._registry = registry
         self._store = store
         self._why = why
+        self._facts = facts
 
     def about_runs(self, tick: Tick) -> Decisions:
         """Return decisions only for the tasks that ran."""
@@ -36,6 +38,8 @@ class Deciding:
                 row, now = rows.get(task.name), tick.moments.now()
                 found = self._why.about(task, row, now, trigger=tick.door.trigger)
                 decisions[task.name] = Decision("skipped", str(found))
+        if not self._facts.unknown_rows:
+            return decisions
         for name in self._store.recurring.due_beside(list(self._registry.names), tick.due):
             decisions[name] = Decision("unbound", UNBOUND)
         return decisions

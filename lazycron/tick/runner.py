@@ -240,7 +240,7 @@ class Runner:
         """
         if not self.facts.jobs_seen:
             return self.store.claim(stamp)
-        if self.store.shared.setting(TURN) == OLDEST:
+        if self.store.setting(TURN) == OLDEST:
             # Before the run, which may kill this process.
             self.store.shared.put_setting(TURN, RECURRING, stamp.start)
             return self.store.claim(stamp)
