@@ -76,7 +76,7 @@ def test_what_is_done_once_a_minute_is_counted_too(cron: LazyCron, clock: Manual
 def test_an_operators_tick_reads_all_rows_for_its_decisions(
     cron: LazyCron, clock: ManualClock
 ) -> None:
-    """One statement more than a visitor's; what is due without code is read only if there is some."""
+    """One statement more than a visitor's: what is due without code is asked only where it is."""
     settle(cron, clock, 0)
     with watch(cron._parts.store.engine) as found:
         cron.run_due("url")
